@@ -52,7 +52,7 @@ PORTS_TAKEN: Final = 75
 
 NOT_RUN: Final = {
     ("README.md", "make "): "sets up or tests everything; CI's own first two commands",
-    ("README.md", "rove world run crowd --live"): "100 s; see tests/live/test_running.py",
+    ("README.md", "rove world run crowd --live"): "100 s; see tests/live/test_launcher.py",
     ("README.md", "rove match --subscriptions"): "writes 7.5 GB",
     ("docs/broker.md", "rove bench"): "minutes, and means nothing on a busy machine",
     ("docs/elastic.md", "rove bench"): "minutes, and means nothing on a busy machine",

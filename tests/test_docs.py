@@ -6,9 +6,11 @@ starts Spark, is left to `make soak`, which runs every page from the top to the 
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 
@@ -16,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from rove.cli import COMMANDS, main
-from rove.demo.demonstration import WIDTH, Scene, as_svg, scenes, summary
+from rove.demo.scenes import WIDTH, Scene, as_svg, scenes, summary
 from tests import pages
 
 ROOT = pages.ROOT
@@ -89,6 +91,34 @@ def test_every_link_leads_somewhere(page: str) -> None:
         target = "".join(link)
         if not target.startswith(("http://", "https://", "#")):
             assert (ROOT / page).parent.joinpath(target.partition("#")[0]).exists(), target
+
+
+PLACES = re.findall(
+    r"^\| .+ \| `([\w/]+\.py)` \| `([\w.]+)` \|$",
+    (ROOT / "docs/architecture.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+
+
+def names_in(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
+    """Functions and methods of a module, as `Class.method`."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield prefix + node.name
+        elif isinstance(node, ast.ClassDef):
+            yield from names_in(node.body, f"{prefix}{node.name}.")
+
+
+def test_the_table_of_places_is_long_enough() -> None:
+    assert len(PLACES) >= 25
+
+
+@pytest.mark.parametrize(("path", "function"), PLACES)
+def test_a_place_in_the_architecture_exists(path: str, function: str) -> None:
+    file = ROOT / "src" / "rove" / path
+    assert file.exists(), f"docs/architecture.md names {path}, which is not there"
+    names = set(names_in(ast.parse(file.read_text(encoding="utf-8")).body))
+    assert function in names, f"docs/architecture.md names {function}, which {path} has not"
 
 
 # -- the runner ------------------------------------------------------------------------------------

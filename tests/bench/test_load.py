@@ -7,9 +7,9 @@ import time
 import pytest
 
 from rove.bench import load
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Publish
-from rove.mqtt.writing import encode
-from rove.testing.broker_processes import BrokerBenchError
+from rove.testing.broker_processes import BrokerProcessError
 
 
 def burn(seconds: float) -> None:
@@ -61,10 +61,10 @@ def test_what_fails_in_a_callback_ends_the_job() -> None:
         asyncio.get_running_loop().call_soon(lambda: 1 / 0)
         await asyncio.Event().wait()
 
-    with pytest.raises(BrokerBenchError, match="division by zero"):
+    with pytest.raises(BrokerProcessError, match="division by zero"):
         asyncio.run(load.carried_out(job(), 60))
 
 
 def test_a_process_that_fails_is_told_in_one_line() -> None:
-    with pytest.raises(BrokerBenchError, match=r"No module named rove\.bench\.nothing"):
+    with pytest.raises(BrokerProcessError, match=r"No module named rove\.bench\.nothing"):
         load.run("rove.bench.nothing", {}, dict, 60)

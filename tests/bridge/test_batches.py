@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.bridge.batches import SPAN, Position, cut, must_settle, packet_id_of
-from rove.bridge.translation import Record
+from rove.bridge.translation import KafkaRecord
 
 gaps = st.lists(st.sampled_from([1, 1, 1, 2, 500, SPAN - 1, SPAN, 65_534, 65_535, 65_536, 10**9]))
 
 
-def records(first: int, steps: list[int]) -> list[Record]:
+def records(first: int, steps: list[int]) -> list[KafkaRecord]:
     found = [first]
     for step in steps:
         found.append(found[-1] + step)
-    return [Record(None, None, offset=offset) for offset in found]
+    return [KafkaRecord(None, None, offset=offset) for offset in found]
 
 
 @given(first=st.integers(0, 2**40), steps=gaps, batch_max=st.integers(1, 5))

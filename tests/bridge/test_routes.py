@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from rove.base.documents import tables_of
-from rove.bridge.routes import BridgeError, filter_of, key_of, plan_of
+from rove.bridge.routes import (
+    BridgeError,
+    RouteProgress,
+    config_of,
+    filter_of,
+    key_of,
+    progress_line,
+)
 
 OUT = {"from": "mqtt:air/#", "to": "kafka:air"}
 IN = {"from": "kafka:orders", "to": "mqtt:orders/{key}"}
@@ -18,15 +25,15 @@ def told(*routes: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def test_both_ways_with_names_of_their_own() -> None:
-    plan = plan_of(told(OUT, IN, {**OUT, "name": "again", "filter": "NO2 > 40"}), "here")
-    out, inward, again = plan.routes
-    assert (out.is_outward, out.mqtt_topic, out.kafka_topic) == (True, "air/#", "air")
-    assert (inward.is_outward, inward.mqtt_topic, inward.kafka_topic) == (
+    config = config_of(told(OUT, IN, {**OUT, "name": "again", "filter": "NO2 > 40"}), "here")
+    out, inbound, again = config.routes
+    assert (out.is_to_kafka, out.mqtt_topic, out.kafka_topic) == (True, "air/#", "air")
+    assert (inbound.is_to_kafka, inbound.mqtt_topic, inbound.kafka_topic) == (
         False,
         "orders/{key}",
         "orders",
     )
-    assert len({route.title for route in plan.routes}) == 3
+    assert len({route.title for route in config.routes}) == 3
     assert again.title == "again"
     assert filter_of(out) is None
     assert filter_of(again) is not None
@@ -42,13 +49,13 @@ from = "kafka:orders"
 to = "mqtt:orders"
 start = "latest"
 """
-    plan = plan_of(tables_of(text, "f.toml", BridgeError), "f.toml")
-    assert plan.kafka_options == {"security.protocol": "SSL"}
-    assert plan.routes[0].start == "latest"
+    config = config_of(tables_of(text, "f.toml", BridgeError), "f.toml")
+    assert config.kafka_options == {"security.protocol": "SSL"}
+    assert config.routes[0].start == "latest"
 
 
 def test_a_key_is_an_attribute() -> None:
-    [route] = plan_of(told({**OUT, "key": "site.id"}), "here").routes
+    [route] = config_of(told({**OUT, "key": "site.id"}), "here").routes
     found = key_of(route)
     assert found is not None
     assert found.path == ("site", "id")
@@ -79,7 +86,21 @@ def test_a_key_is_an_attribute() -> None:
 )
 def test_what_cannot_be_is_told_in_one_line(wrong: dict[str, Any], why: str) -> None:
     with pytest.raises(BridgeError) as caught:
-        plan_of(wrong, "here")
+        config_of(wrong, "here")
     assert why in str(caught.value)
     assert str(caught.value).startswith("here")
     assert "\n" not in str(caught.value)
+
+
+def test_progress_as_one_line() -> None:
+    before = RouteProgress("air", sent=1_000)
+    now = RouteProgress(
+        "air", sent=3_000, left=2, refused=1, position=12_345, trouble="Kafka is away"
+    )
+    assert progress_line(now, before, 2.0) == (
+        "air: 3,000 sent (1,000/s), 2 left, 1 refused, position 12,345, waiting: Kafka is away"
+    )
+    assert (
+        progress_line(RouteProgress("air", is_at_end=True), None, 0.0)
+        == "air: 0 sent (0/s), at the end"
+    )

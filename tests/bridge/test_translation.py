@@ -9,26 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rove.bridge.routes import Route
-from rove.bridge.translation import Record, Row, Translator, Untranslatable
+from rove.bridge.routes import BridgeRoute
+from rove.bridge.translation import KafkaRecord, LakeRow, Translator, Untranslatable
 from rove.lang import matches, parse
 from rove.lang.attributes import attributes_of
 
-ROW = Row(7, 1_794_830_400_123_456, "air/zagreb", "r-1", "bea", b'{"NO2": 55, "place": "Z"}')
+ROW = LakeRow(7, 1_794_830_400_123_456, "air/zagreb", "r-1", "bea", b'{"NO2": 55, "place": "Z"}')
 
 
-def outward(**more: Any) -> Translator:
+def to_kafka(**more: Any) -> Translator:
     route: dict[str, Any] = {"source": "mqtt:air/#", "target": "kafka:air", **more}
-    return Translator(Route(**route), "b")
+    return Translator(BridgeRoute(**route), "b")
 
 
-def inward(target: str = "mqtt:air/{key}", **more: Any) -> Translator:
-    return Translator(Route(source="kafka:air", target=target, **more), "b")
+def to_broker(target: str = "mqtt:air/{key}", **more: Any) -> Translator:
+    return Translator(BridgeRoute(source="kafka:air", target=target, **more), "b")
 
 
 def test_a_publication_becomes_a_record() -> None:
     row = msgspec.structs.replace(ROW, user=(("unit", "µg"), ("id", "r-1"), ("unit", "2")))
-    record = outward().record(row)
+    record = to_kafka().record(row)
     assert record is not None
     assert (record.key, record.value, record.at_ms) == (b"air/zagreb", row.payload, 1794830400123)
     assert list(record.headers) == [
@@ -42,50 +42,50 @@ def test_a_publication_becomes_a_record() -> None:
     [("place", b"Z"), ("NO2", b"55"), ("missing", None), ("topic", b"air/zagreb")],
 )
 def test_the_key_is_an_attribute(key: str, expected: bytes | None) -> None:
-    record = outward(key=key).record(ROW)
+    record = to_kafka(key=key).record(ROW)
     assert record is not None
     assert record.key == expected
 
 
 def test_topic_filter_and_text_leave_things_behind() -> None:
-    assert outward().record(msgspec.structs.replace(ROW, topic="water/zagreb")) is None
-    assert outward(filter="NO2 > 60").record(ROW) is None
-    record = outward(filter="SELECT NO2 WHERE NO2 > 50").record(ROW)
+    assert to_kafka().record(msgspec.structs.replace(ROW, topic="water/zagreb")) is None
+    assert to_kafka(filter="NO2 > 60").record(ROW) is None
+    record = to_kafka(filter="SELECT NO2 WHERE NO2 > 50").record(ROW)
     assert record is not None
     assert record.value == b'{"NO2":55}'
 
 
 def test_a_record_becomes_a_publication() -> None:
     headers = (("unit", b"g"), ("id", b"x"), ("valid-for", b"9"), ("rove-topic", b"t"), ("n", None))
-    found = inward().publication(Record(b"rab", b"{}", headers, 0, 2, 41))
+    found = to_broker().publication(KafkaRecord(b"rab", b"{}", headers, 0, 2, 41))
     assert found is not None
     assert (found.topic, found.payload) == ("air/rab", b"{}")
     assert found.user == (("id", "air/2/41"), ("unit", "g"))
-    empty = inward("mqtt:{topic}/{partition}").publication(Record(None, None, (), 0, 2, 42))
+    empty = to_broker("mqtt:{topic}/{partition}").publication(KafkaRecord(None, None, (), 0, 2, 42))
     assert empty is not None
     assert (empty.topic, empty.payload) == ("air/2", b"")
-    assert inward(filter="NO2 > 1").publication(Record(b"k", b'{"NO2": 1}')) is None
+    assert to_broker(filter="NO2 > 1").publication(KafkaRecord(b"k", b'{"NO2": 1}')) is None
 
 
 @pytest.mark.parametrize("key", [b"\xff", b"a/#", b"+", b"a\x00b"])
 def test_a_key_that_is_no_topic_is_told(key: bytes) -> None:
     with pytest.raises(Untranslatable, match=r"the record air/0/3 cannot be published: "):
-        inward().publication(Record(key, b"", (), 0, 0, 3))
+        to_broker().publication(KafkaRecord(key, b"", (), 0, 0, 3))
 
 
 def test_topics_of_the_broker_itself_are_not_published_on() -> None:
     with pytest.raises(Untranslatable, match="begin with \\$"):
-        inward("mqtt:{key}").publication(Record(b"$rove/me", b"{}"))
+        to_broker("mqtt:{key}").publication(KafkaRecord(b"$rove/me", b"{}"))
 
 
 def test_what_a_bridge_brought_it_does_not_bring_back() -> None:
     brought = msgspec.structs.replace(ROW, client_id="b:in:0", id="air/0/3")
-    assert outward().record(brought) is None
-    assert outward(target="kafka:other").record(brought) is not None
-    record = outward().record(ROW)
+    assert to_kafka().record(brought) is None
+    assert to_kafka(target="kafka:other").record(brought) is not None
+    record = to_kafka().record(ROW)
     assert record is not None
-    assert inward().publication(record) is None
-    other = Translator(Route(source="kafka:air", target="mqtt:air"), "another")
+    assert to_broker().publication(record) is None
+    other = Translator(BridgeRoute(source="kafka:air", target="mqtt:air"), "another")
     assert other.publication(record) is not None
 
 
@@ -103,4 +103,4 @@ def test_the_filter_is_the_oracles(payload: bytes, user: list[tuple[str, str]]) 
     text = "NO2 > 40 OR place LIKE 'Z%' OR unit = 'x' OR NO2 = 'x'"
     row = msgspec.structs.replace(ROW, payload=payload, user=tuple(user))
     expected = matches(parse(text), attributes_of(row.topic, payload, user))
-    assert (outward(filter=text).record(row) is not None) is expected
+    assert (to_kafka(filter=text).record(row) is not None) is expected

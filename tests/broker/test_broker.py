@@ -12,6 +12,7 @@ from rove.broker.access import Rules
 from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
 from rove.broker.sessions.pressure import STUCK_LATELY_S, STUCK_S
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     V5,
     V311,
@@ -32,8 +33,7 @@ from rove.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from rove.mqtt.writing import encode
-from rove.testing.mqtt import START, SimulatedClient, World
+from rove.testing.mqtt import START, SimulatedBroker, SimulatedClient
 from tests.effort import some
 
 
@@ -45,7 +45,7 @@ def is_paused(client: SimulatedClient) -> bool:
 
 class TestThrottling:
     def test_a_client_that_is_too_fast_is_not_read_from_for_a_while(self) -> None:
-        world = World(limits=Limits(publish_per_s_max=10))
+        world = SimulatedBroker(limits=Limits(publish_per_s_max=10))
         client = world.connect()
         client.send(*(Publish("a", b"") for _ in range(10)))
         assert not is_paused(client)
@@ -57,7 +57,7 @@ class TestThrottling:
         assert not is_paused(client)
 
     def test_a_client_that_keeps_to_its_rate_is_never_paused(self) -> None:
-        world = World(limits=Limits(publish_per_s_max=10))
+        world = SimulatedBroker(limits=Limits(publish_per_s_max=10))
         client = world.connect()
         for _ in range(50):
             client.publish("a", b"")
@@ -65,14 +65,14 @@ class TestThrottling:
             world.advance(0.11)
 
     def test_nothing_is_lost(self) -> None:
-        world = World(limits=Limits(publish_per_s_max=1))
+        world = SimulatedBroker(limits=Limits(publish_per_s_max=1))
         client = world.connect()
         client.subscribe("a")
         client.send(*(Publish("a", b"%d" % n) for n in range(30)))
         assert client.payloads() == [b"%d" % n for n in range(30)]
 
     def test_others_are_not_held_up(self) -> None:
-        world = World(limits=Limits(publish_per_s_max=1))
+        world = SimulatedBroker(limits=Limits(publish_per_s_max=1))
         fast, other = world.connect("fast"), world.connect("other")
         fast.send(*(Publish("a", b"") for _ in range(5)))
         assert is_paused(fast)
@@ -89,7 +89,7 @@ def goodbye(client: SimulatedClient) -> Disconnect:
 
 class TestKeepAlive:
     def test_silence_for_one_and_a_half_times_the_keep_alive_closes(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(keep_alive_s=10)
         world.advance(14.9)
         assert not client.is_closed()
@@ -99,7 +99,7 @@ class TestKeepAlive:
 
     @pytest.mark.parametrize("keep_alive_s", [1, 2, 60])
     def test_a_keep_alive_holds_whether_short_or_long(self, keep_alive_s: int) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(keep_alive_s=keep_alive_s)
         world.advance(keep_alive_s * 1.5 - 0.1)
         assert not client.is_closed()
@@ -107,7 +107,7 @@ class TestKeepAlive:
         assert client.is_closed()
 
     def test_whatever_is_heard_counts_as_a_sign_of_life(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(keep_alive_s=10)
         for _ in range(5):
             world.advance(9)
@@ -116,36 +116,36 @@ class TestKeepAlive:
 
     def test_a_ping_is_answered(self) -> None:
         for version in (V311, V5):
-            client = World().connect(version=version)
+            client = SimulatedBroker().connect(version=version)
             client.send(Pingreq())
             assert client.inbox == [Pingresp()]
 
     def test_zero_turns_it_off(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(keep_alive_s=0)
         world.advance(1_000_000)
         assert not client.is_closed()
 
     def test_a_longer_one_than_allowed_is_told_and_held_to(self) -> None:
-        world = World(limits=Limits(keep_alive_s_max=100))
+        world = SimulatedBroker(limits=Limits(keep_alive_s_max=100))
         client = world.client()
         assert client.connect(keep_alive_s=500).properties.server_keep_alive_s == 100
         world.advance(151)
         assert client.is_closed()
 
     def test_none_at_all_is_longer_than_allowed(self) -> None:
-        world = World(limits=Limits(keep_alive_s_max=100))
+        world = SimulatedBroker(limits=Limits(keep_alive_s_max=100))
         client = world.client()
         assert client.connect(keep_alive_s=0).properties.server_keep_alive_s == 100
         world.advance(151)
         assert client.is_closed()
 
     def test_an_allowed_one_is_not_repeated(self) -> None:
-        world = World(limits=Limits(keep_alive_s_max=100))
+        world = SimulatedBroker(limits=Limits(keep_alive_s_max=100))
         assert world.client().connect(keep_alive_s=100).properties.server_keep_alive_s is None
 
     def test_a_3_1_1_client_cannot_be_told_and_keeps_its_own(self) -> None:
-        world = World(limits=Limits(keep_alive_s_max=100))
+        world = SimulatedBroker(limits=Limits(keep_alive_s_max=100))
         client = world.connect(keep_alive_s=500, version=V311)
         world.advance(700)
         assert not client.is_closed()
@@ -153,7 +153,7 @@ class TestKeepAlive:
         assert client.is_closed()
 
     def test_a_3_1_1_client_is_closed_without_a_word(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(keep_alive_s=10, version=V311)
         world.advance(15.1)
         assert client.is_closed()
@@ -162,7 +162,7 @@ class TestKeepAlive:
 
 class TestPressure:
     def test_a_backlog_of_the_disk_pauses_publishers_until_it_has_gone(self) -> None:
-        world = World(limits=Limits(commit_backlog_bytes_max=1_000))
+        world = SimulatedBroker(limits=Limits(commit_backlog_bytes_max=1_000))
         world.broker.backlog_bytes = 1_001
         world.turn()
         assert world.broker.is_paused
@@ -176,7 +176,7 @@ class TestPressure:
 
     def test_memory_pauses_publishers_too(self) -> None:
         limits = Limits(memory_bytes_high=1_000, memory_bytes_low=800)
-        world = World(limits=limits)
+        world = SimulatedBroker(limits=limits)
         world.broker.backlog_bytes = 1_001
         world.turn()
         assert world.broker.is_paused
@@ -185,7 +185,7 @@ class TestPressure:
         assert not world.broker.is_paused
 
     def test_what_waits_for_a_commit_counts(self) -> None:
-        world = World(limits=Limits(commit_backlog_bytes_max=1_000))
+        world = SimulatedBroker(limits=Limits(commit_backlog_bytes_max=1_000))
         client = world.connect(expiry_s=60)
         client.subscribe("a", qos=1)
         world.holds_commits = True
@@ -196,7 +196,7 @@ class TestPressure:
         assert not world.broker.is_paused
 
     def test_one_slow_receiver_of_many_pauses_nobody(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         slow, *_ = (world.connect(f"client{n}") for n in range(5))
         assert slow.link is not None
         world.broker.stuck(slow.link, world.now)
@@ -204,7 +204,7 @@ class TestPressure:
         assert not world.broker.is_paused
 
     def test_if_most_receivers_are_slow_publishers_wait_but_not_for_long(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         links = [world.connect(f"client{n}").link for n in range(4)]
         for link in links[:2]:
             assert link is not None
@@ -215,7 +215,7 @@ class TestPressure:
         assert not world.broker.is_paused
 
     def test_several_that_get_stuck_at_once_pause_publishers_for_a_moment(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         links = [world.connect(f"client{n}").link for n in range(40)]
         for link in links[:2]:
             assert link is not None
@@ -226,7 +226,7 @@ class TestPressure:
         assert not world.broker.is_paused
 
     def test_it_can_be_judged_between_turns(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         link = world.connect().link
         assert link is not None
         world.broker.stuck(link, world.now)
@@ -234,7 +234,7 @@ class TestPressure:
         assert world.broker.is_paused
 
     def test_they_go_on_as_soon_as_the_receivers_do(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         link = world.connect().link
         assert link is not None
         world.broker.stuck(link, world.now)
@@ -245,7 +245,7 @@ class TestPressure:
         assert not world.broker.is_paused
 
     def test_one_that_takes_nothing_for_too_long_is_given_up_and_its_session_stays(self) -> None:
-        world = World(limits=Limits(unsent_disconnect_s=10))
+        world = SimulatedBroker(limits=Limits(unsent_disconnect_s=10))
         client = world.connect(expiry_s=60)
         link = client.link
         assert link is not None
@@ -261,7 +261,7 @@ class TestPressure:
         assert client.come_back().session_present
 
     def test_one_that_takes_a_little_is_not_given_up(self) -> None:
-        world = World(limits=Limits(unsent_disconnect_s=10))
+        world = SimulatedBroker(limits=Limits(unsent_disconnect_s=10))
         client = world.connect()
         link = client.link
         assert link is not None
@@ -276,20 +276,20 @@ class TestPressure:
 
 class TestTurns:
     def test_a_turn_without_anything_has_nothing_to_do(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         assert not world.broker.has_work
         output = world.broker.end_turn(world.now)
         assert (output.ready, output.changes, output.authentications) == ([], None, [])
 
     def test_there_is_work_when_something_came(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         assert not world.broker.has_work
         client.say(Publish("a", b""))
         assert world.broker.has_work
 
     def test_bytes_may_come_in_any_pieces(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a")
         for byte in encode(Publish("a", b"payload", 1, packet_id=3)):
@@ -299,7 +299,7 @@ class TestTurns:
         assert world.broker.counters.bytes_received > 0
 
     def test_nothing_is_heard_of_one_who_has_gone(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.drop()
         assert client.link is not None
@@ -309,7 +309,7 @@ class TestTurns:
         assert world.broker.counters.publications_received == 0
 
     def test_a_broken_packet_is_counted_and_told(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.send_bytes(b"\x00\x00")
         assert client.only(Disconnect).reason == Reason.MALFORMED_PACKET
@@ -319,16 +319,16 @@ class TestTurns:
 
 class TestTime:
     def test_it_never_runs_back(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         world.advance(10)
         world.broker.tick(world.now - 5)
         assert world.broker.context.now == world.now
 
     def test_without_anything_to_wait_for_no_tick_is_needed(self) -> None:
-        assert World().broker.next_tick_at() == math.inf
+        assert SimulatedBroker().broker.next_tick_at() == math.inf
 
     def test_the_next_tick_is_when_something_is_due(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60, keep_alive_s=100)
         world.advance(11)
         assert world.broker.next_tick_at() == START + 150
@@ -340,7 +340,7 @@ class TestTime:
         assert START + 17 < world.broker.next_tick_at() <= START + 17 + 60
 
     def test_ticks_of_connections_that_came_and_went_do_not_pile_up(self) -> None:
-        world = World(limits=Limits(connect_timeout_s=10))
+        world = SimulatedBroker(limits=Limits(connect_timeout_s=10))
         for _ in range(50):
             client = world.connect(keep_alive_s=60)
             client.drop()
@@ -350,7 +350,7 @@ class TestTime:
 
 class TestShutDown:
     def test_everybody_is_told_and_sessions_stay(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         stays = world.connect("stays", expiry_s=60)
         goes = world.connect("goes")
         old = world.connect("old", version=V311)
@@ -369,7 +369,7 @@ class TestShutDown:
 
 class TestReconfiguration:
     def test_other_limits_hold_at_once(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a")
         limits = Limits(subscriptions_per_session_max=1, retained_messages_max=1)
@@ -380,7 +380,7 @@ class TestReconfiguration:
         assert [packet.reason for packet in client.take(Puback)][1] == Reason.QUOTA_EXCEEDED
 
     def test_other_rules_hold_for_subscriptions_that_are_there(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("#")
         rules = Rules.parse("allow user * publish #\nallow user * subscribe open/#", "rules")
@@ -392,7 +392,7 @@ class TestReconfiguration:
 
 class TestIndex:
     def test_a_saved_index_gives_the_same_broker(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60)
         client.subscribe("a", qos=1, identifier=1, filter="x > 1")
         client.subscribe("a", qos=1, identifier=2, filter="x > me.x")
@@ -407,7 +407,7 @@ class TestIndex:
         assert set(client.only(Publish).properties.subscription_ids) == {2, 3}
 
     def test_what_is_no_index_is_named_and_built_anew(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60)
         client.subscribe("a", qos=1, filter="x > 1")
         saved = world.broker.saved_index()
@@ -420,7 +420,7 @@ class TestIndex:
             assert [packet.payload for packet in client.take_all()] == [b'{"x": 2}']
 
     def test_merging_beside_changes_nothing(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         for number in range(1, 300):
             client.subscribe("a", identifier=number, filter=f"x = {number}")
@@ -457,7 +457,7 @@ class Nonsense:
                 LakeStream("c", ("#", "$rove/#"), frozenset(("publications", "notifications"))),
             ),
         )
-        self.world = World(limits=self.LIMITS, settings=settings)
+        self.world = SimulatedBroker(limits=self.LIMITS, settings=settings)
         self.clients = [
             self.world.client(f"client{n % 5}", self.rng.choice((V311, V5))) for n in range(6)
         ]
@@ -608,7 +608,7 @@ def test_nobody_can_upset_the_broker(part: int) -> None:
     ],
 )
 def test_a_connect_of_3_1_1_that_cannot_be_read_is_closed_without_an_answer(body: bytes) -> None:
-    client = World().client(version=V311)
+    client = SimulatedBroker().client(version=V311)
     client.open()
     client.send_bytes(b"\x10" + bytes([len(body)]) + body)
     assert client.is_closed()
@@ -617,7 +617,7 @@ def test_a_connect_of_3_1_1_that_cannot_be_read_is_closed_without_an_answer(body
 
 def calls_per_publication(count: int, qos: int) -> float:
     """How many functions the broker calls for each of so many publications in one turn."""
-    world = World()
+    world = SimulatedBroker()
     publisher, subscriber = world.connect("publisher"), world.connect("subscriber")
     subscriber.subscribe("a", qos=qos)
     broker, link, calls = world.broker, publisher.link, 0

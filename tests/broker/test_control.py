@@ -6,7 +6,7 @@ from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
 from rove.broker.storage.records import LogRow, SessionRow
 from rove.mqtt.packets import Puback, Publish, Reason
-from rove.testing.mqtt import SimulatedClient, World
+from rove.testing.mqtt import SimulatedBroker, SimulatedClient
 
 
 def say(client: SimulatedClient, payload: bytes, topic: str = "$rove/me") -> Puback:
@@ -15,7 +15,7 @@ def say(client: SimulatedClient, payload: bytes, topic: str = "$rove/me") -> Pub
 
 
 def test_me_moves_a_following_subscription() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect()
     client.subscribe("a", filter="x > me.x")
     client.publish("a", b'{"x": 5}')
@@ -29,7 +29,7 @@ def test_me_moves_a_following_subscription() -> None:
 
 
 def test_what_was_published_before_in_the_same_turn_meets_the_old_state() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect()
     client.subscribe("a", filter="x > me.x")
     say(client, b'{"x": 3}')
@@ -41,7 +41,7 @@ def test_what_was_published_before_in_the_same_turn_meets_the_old_state() -> Non
 
 
 def test_variables_are_added_changed_and_removed_by_null() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect()
     say(client, b'{"x": 1, "place": {"city": "Split"}}')
     say(client, b'{"y": 2, "x": 3}')
@@ -52,7 +52,7 @@ def test_variables_are_added_changed_and_removed_by_null() -> None:
 
 
 def test_a_later_subscription_knows_the_state() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect()
     say(client, b'{"x": 3}')
     client.subscribe("a", filter="x > me.x")
@@ -62,7 +62,7 @@ def test_a_later_subscription_knows_the_state() -> None:
 
 
 def test_one_clients_state_is_not_anothers() -> None:
-    world = World()
+    world = SimulatedBroker()
     one, two = world.connect("one"), world.connect("two")
     for client, x in ((one, b"3"), (two, b"30")):
         say(client, b'{"x": %s}' % x)
@@ -73,7 +73,7 @@ def test_one_clients_state_is_not_anothers() -> None:
 
 
 def test_state_moves_ranks_and_designs_too() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect()
     say(client, b'{"x": 0}')
     client.subscribe("r", identifier=1, filter="ORDER BY abs(x - me.x) LIMIT 1 WITHIN 60 SECONDS")
@@ -103,7 +103,7 @@ def test_state_moves_ranks_and_designs_too() -> None:
     ],
 )
 def test_what_is_no_object_is_refused_and_changes_nothing(payload: bytes) -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect()
     say(client, b'{"x": 1}')
     answer = say(client, payload)
@@ -114,7 +114,7 @@ def test_what_is_no_object_is_refused_and_changes_nothing(payload: bytes) -> Non
 
 
 def test_more_variables_than_allowed_are_refused_as_a_whole() -> None:
-    world = World(limits=Limits(state_variables_max=2))
+    world = SimulatedBroker(limits=Limits(state_variables_max=2))
     client = world.connect()
     say(client, b'{"a": 1}')
     answer = say(client, b'{"b": 1, "c": 1}')
@@ -125,7 +125,7 @@ def test_more_variables_than_allowed_are_refused_as_a_whole() -> None:
 
 
 def test_more_bytes_than_allowed_are_refused_as_a_whole() -> None:
-    world = World(limits=Limits(state_bytes_max=100))
+    world = SimulatedBroker(limits=Limits(state_bytes_max=100))
     client = world.connect()
     assert say(client, b'{"a": "%s"}' % (b"x" * 50)).reason == Reason.SUCCESS
     assert say(client, b'{"b": "%s"}' % (b"x" * 50)).reason == Reason.QUOTA_EXCEEDED
@@ -133,7 +133,7 @@ def test_more_bytes_than_allowed_are_refused_as_a_whole() -> None:
 
 
 def test_state_of_a_session_that_stays_survives_a_crash() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect(expiry_s=60)
     client.subscribe("a", qos=1, filter="x > me.x")
     say(client, b'{"x": 3, "name": "me"}')
@@ -147,7 +147,7 @@ def test_state_of_a_session_that_stays_survives_a_crash() -> None:
 
 
 def test_an_answer_waits_for_the_commit() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect(expiry_s=60)
     world.holds_commits = True
     client.publish("$rove/me", b'{"x": 3}', 1)
@@ -157,7 +157,7 @@ def test_an_answer_waits_for_the_commit() -> None:
 
 
 def test_an_unknown_command_is_refused_and_those_that_exist_are_named() -> None:
-    answer = say(World().connect(), b"", "$rove/mee")
+    answer = say(SimulatedBroker().connect(), b"", "$rove/mee")
     assert answer.reason == Reason.TOPIC_NAME_INVALID
     assert answer.properties.reason_string == (
         "there is no $rove/mee; there is $rove/me, $rove/report, $rove/policy, "
@@ -166,7 +166,7 @@ def test_an_unknown_command_is_refused_and_those_that_exist_are_named() -> None:
 
 
 def test_commands_are_delivered_to_nobody() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect()
     client.subscribe("$rove/#", "#")
     say(client, b'{"x": 1}')
@@ -174,7 +174,7 @@ def test_commands_are_delivered_to_nobody() -> None:
 
 
 def test_commands_are_not_retained() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect()
     client.publish("$rove/me", b'{"x": 1}', 1, retain=True)
     assert world.disk.sizes() == {}
@@ -182,7 +182,7 @@ def test_commands_are_not_retained() -> None:
 
 def test_states_are_logged_where_a_channel_keeps_them() -> None:
     channel = LakeStream("states", ("$rove/me",), frozenset(("states",)))
-    world = World(settings=Settings(channels=(channel,)))
+    world = SimulatedBroker(settings=Settings(channels=(channel,)))
     client = world.connect()
     say(client, b'{"x": 1}')
     say(client, b"nonsense")

@@ -43,7 +43,7 @@ from rove.policy import compiling
 from rove.policy.automatic import OWN
 from rove.policy.limits import PolicyLimits
 from rove.testing.matchers import SimulatedMatchers
-from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
+from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedBroker, SimulatedClient
 from rove.testing.policies import SimulatedWorkers
 
 SOURCE: Final = Path(rove.broker.__file__).parents[1]
@@ -191,7 +191,7 @@ def _notification(entry: Any) -> tuple[object, ...]:
     return *_publication(entry), entry.qos, entry.retain, entry.ids, entry.released
 
 
-def restored_state(world: World) -> dict[str, Any]:
+def restored_state(world: SimulatedBroker) -> dict[str, Any]:
     """The same, as a restart would have it."""
     broker = Broker(
         now=world.now,
@@ -204,7 +204,7 @@ def restored_state(world: World) -> dict[str, Any]:
     return kept_state(broker)
 
 
-def check_restart(world: World) -> None:
+def check_restart(world: SimulatedBroker) -> None:
     """The disk says what the memory says, but for what ends with the broker."""
     memory, disk = kept_state(world.broker), restored_state(world)
     durable = sum(
@@ -237,7 +237,7 @@ class Scene:
         works: dict[str, Any] = {}
         if act.works:
             works = {"workers": Workers(), "isolation": "process"}
-        self.world = World(limits=LIMITS, settings=act.settings, **works)
+        self.world = SimulatedBroker(limits=LIMITS, settings=act.settings, **works)
         self.clients: list[SimulatedClient] = []
         self.heard: dict[str, list[tuple[str, bytes]]] = {}
         self.has_pubrec = self.has_pubrel = False
@@ -578,7 +578,7 @@ def test_a_fault_anywhere_is_whole_or_nothing(name: str) -> None:
 
 class TestTelling:
     def test_a_client_of_version_5_is_told_and_may_come_back(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         other, client = world.connect("other"), world.connect("client", expiry_s=100)
         fail_once(world.broker.retained, "retain")
         client.publish("a", b"x", 1, retain=True)
@@ -591,14 +591,14 @@ class TestTelling:
         assert client.only(Puback).reason < Reason.UNSPECIFIED_ERROR
 
     def test_a_client_of_version_3_is_closed(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect("client", version=V311)
         fail_once(world.broker.retained, "retain")
         client.publish("a", b"x", 1, retain=True)
         assert (client.is_closed(), client.inbox) == (True, [])
 
     def test_the_log_says_whom_it_hit_and_where_it_was_raised(self) -> None:
-        world = World(settings=Settings(version="1.2.3"))
+        world = SimulatedBroker(settings=Settings(version="1.2.3"))
         client = world.connect("client")
         fail_once(world.broker.retained, "retain")
         client.publish("a", b"x", 1, retain=True)
@@ -611,7 +611,7 @@ class TestTelling:
         assert world.broker.counters.faults == 1
 
     def test_a_connect_that_fails_is_refused(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.client("client")
         fail_once(world.broker.delivery, "resume")
         client.connect(expiry_s=100)
@@ -636,7 +636,7 @@ def test_a_publication_that_no_matcher_can_match_is_told_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     matchers = SimulatedMatchers(1)
-    world = World(matchers=matchers, elasticity=Elasticity(matchers_max=2, pause_s=1e9))
+    world = SimulatedBroker(matchers=matchers, elasticity=Elasticity(matchers_max=2, pause_s=1e9))
     near = world.connect("near")
     near.subscribe("a/#", filter="x > 1")
     clients = [world.connect(name, expiry_s=100) for name in ("one", "bad", "two")]
@@ -669,7 +669,7 @@ def test_a_publication_that_no_matcher_can_match_is_told_of(
 
 @pytest.mark.parametrize("method", ["_matched", "route"])
 def test_a_batch_in_which_one_fails_is_matched_without_it(method: str) -> None:
-    world = World()
+    world = SimulatedBroker()
     clients = [world.connect(name, expiry_s=100) for name in ("one", "bad", "two")]
     near = world.connect("near")
     near.subscribe("a/#", qos=1)

@@ -4,7 +4,8 @@ import pytest
 
 from rove.broker.access import Identity
 from rove.broker.gate import Gate
-from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Link
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     Connack,
     Connect,
@@ -18,8 +19,7 @@ from rove.mqtt.packets import (
     Reason,
     Suback,
 )
-from rove.mqtt.writing import encode
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 
 
 def new_link(name: str = "link") -> Link:
@@ -136,7 +136,7 @@ class TestGate:
 
 class TestPromises:
     def test_nothing_is_acknowledged_before_the_commit(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         away = world.connect("away", expiry_s=60)
         away.subscribe("a", qos=2)
         away.drop()
@@ -150,7 +150,7 @@ class TestPromises:
         assert [type(packet) for packet in client.inbox] == [Puback, Pubrec, Suback]
 
     def test_an_acknowledgement_that_needs_no_disk_does_not_overtake_one_that_does(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         away = world.connect("away", expiry_s=60)
         away.subscribe("a", qos=1)
         away.drop()
@@ -163,7 +163,7 @@ class TestPromises:
         assert [packet.packet_id for packet in client.take(Puback)] == [1, 2]
 
     def test_a_session_is_not_promised_before_it_is_kept(self) -> None:
-        world = World(holds_commits=True)
+        world = SimulatedBroker(holds_commits=True)
         client = world.client()
         client.send_connect(expiry_s=60)
         client.send(Pingreq())
@@ -172,7 +172,7 @@ class TestPromises:
         assert [type(packet) for packet in client.inbox] == [Connack, Pingresp]
 
     def test_nor_is_the_end_of_one(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         world.connect(expiry_s=60).drop()
         world.holds_commits = True
         client = world.client()
@@ -182,11 +182,11 @@ class TestPromises:
         assert not client.only(Connack).session_present
 
     def test_who_leaves_nothing_behind_is_let_in_at_once(self) -> None:
-        world = World(holds_commits=True)
+        world = SimulatedBroker(holds_commits=True)
         assert not world.client().connect().session_present
 
     def test_commits_release_one_after_the_other(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         away = world.connect("away", expiry_s=60)
         away.subscribe("a", qos=1)
         away.drop()
@@ -199,7 +199,7 @@ class TestPromises:
             assert client.only(Puback).packet_id == packet_id
 
     def test_where_nothing_is_kept_nobody_waits(self) -> None:
-        world = World(holds_commits=True)
+        world = SimulatedBroker(holds_commits=True)
         client = world.connect()
         world.commit()
         client.subscribe("a", qos=1)
@@ -209,7 +209,7 @@ class TestPromises:
         assert len(client.take(Puback)) == 1
 
     def test_qos_0_and_pings_wait_for_no_disk(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60)
         client.subscribe("a", qos=1)
         world.holds_commits = True
@@ -222,7 +222,7 @@ class TestPromises:
 
 @pytest.mark.parametrize("in_one_turn", [False, True])
 def test_who_is_taken_over_before_it_was_welcomed_is_just_closed(in_one_turn: bool) -> None:
-    world = World(holds_commits=True)
+    world = SimulatedBroker(holds_commits=True)
     old, new = world.client("client"), world.client("client")
     old.send_connect(expiry_s=60)
     if in_one_turn:

@@ -20,10 +20,10 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import rove
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Filter, Properties, Publish, Subscribe
-from rove.mqtt.writing import encode
 from rove.policy.limits import PolicyLimits
-from rove.testing.mqtt import SimulatedClient, World
+from rove.testing.mqtt import SimulatedBroker, SimulatedClient
 from rove.testing.policies import SimulatedWorkers
 
 SOURCE = str(Path(rove.__file__).parent) + "/"
@@ -92,7 +92,7 @@ def walked(go: Callable[[], object]) -> Walk:
 class _Scene(NamedTuple):
     """A broker, and a client that is about to send something."""
 
-    world: World
+    world: SimulatedBroker
     sender: SimulatedClient
     data: Callable[[int], bytes]
     """The packet, the n-th time."""
@@ -112,7 +112,7 @@ def _walk(scene: _Scene) -> Walk:
 
 
 def _publication(*, text: str = "", policy: str = "") -> _Scene:
-    world = World(policies=PolicyLimits(), workers=SimulatedWorkers())
+    world = SimulatedBroker(policies=PolicyLimits(), workers=SimulatedWorkers())
     subscriber, publisher = world.connect("subscriber"), world.connect("publisher")
     if policy:
         subscriber.publish("$rove/policy", policy.encode(), 1)
@@ -125,7 +125,7 @@ def _publication(*, text: str = "", policy: str = "") -> _Scene:
 
 
 def _subscription() -> _Scene:
-    world = World(policies=PolicyLimits(), workers=SimulatedWorkers())
+    world = SimulatedBroker(policies=PolicyLimits(), workers=SimulatedWorkers())
     subscriber = world.connect("subscriber")
 
     def packet(number: int) -> bytes:

@@ -1,4 +1,4 @@
-"""`rove bridge kafka`: what options and files make of a plan, and errors in one line."""
+"""`rove bridge kafka`: what options and files make of a config, and errors in one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rove.bridge.routes import Plan
+from rove.bridge.routes import BridgeConfig
 from rove.cli import bridge, main
 from rove.cli.common.connecting import URL_VARIABLE
 
@@ -14,29 +14,29 @@ ROUTE = ["--route", "mqtt:air/#", "kafka:air"]
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+def configs(monkeypatch: pytest.MonkeyPatch) -> list[BridgeConfig]:
     """What would be run."""
-    seen: list[Plan] = []
+    seen: list[BridgeConfig] = []
 
-    async def note(plan: Plan, arguments: object) -> None:
-        seen.append(plan)
+    async def note(config: BridgeConfig, arguments: object) -> None:
+        seen.append(config)
 
     monkeypatch.setattr(bridge, "_bridge", note)
     monkeypatch.delenv(URL_VARIABLE, raising=False)
     return seen
 
 
-def test_options_make_a_plan(plans: list[Plan]) -> None:
+def test_options_make_a_configuration(configs: list[BridgeConfig]) -> None:
     words = ["bridge", "kafka", "--kafka", "h:9092", "--lake", "lake", *ROUTE, "--key", "place"]
     assert main([*words, "--filter", "NO2 > 40", "--start", "latest", "--name", "b"]) == 0
-    [plan] = plans
-    assert (plan.kafka, plan.lake, plan.name, plan.broker) == ("h:9092", "lake", "b", "")
-    [route] = plan.routes
+    [config] = configs
+    assert (config.kafka, config.lake, config.name, config.broker) == ("h:9092", "lake", "b", "")
+    [route] = config.routes
     assert (route.filter, route.key, route.start) == ("NO2 > 40", "place", "latest")
 
 
 def test_options_come_over_a_file(
-    plans: list[Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    configs: list[BridgeConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "routes.toml"
     file.write_text(
@@ -44,9 +44,9 @@ def test_options_come_over_a_file(
     )
     monkeypatch.setenv(URL_VARIABLE, "mqtt://there")
     assert main(["bridge", "kafka", str(file), "--kafka", "h:2", *ROUTE]) == 0
-    [plan] = plans
-    assert (plan.kafka, plan.broker) == ("h:2", "mqtt://there")
-    assert [route.kafka_topic for route in plan.routes] == ["a", "air"]
+    [config] = configs
+    assert (config.kafka, config.broker) == ("h:2", "mqtt://there")
+    assert [route.kafka_topic for route in config.routes] == ["a", "air"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from typing import Any, Protocol, Self
 
 import pytest
 
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     Connack,
     Connect,
@@ -38,9 +40,7 @@ from rove.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from rove.mqtt.reading import Reader
 from rove.mqtt.topics import fits
-from rove.mqtt.writing import encode
 from rove.serve.config import Config, Data, Listen, Tls
 from rove.serve.listener import stop_listening
 from rove.serve.server import Server
@@ -230,7 +230,7 @@ class Scripted:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
         self._writer = writer
-        packets = Reader()
+        packets = PacketDecoder()
         try:
             while not self.is_deaf and (data := await reader.read(65_536)):
                 for packet in packets.feed(data):

@@ -11,7 +11,7 @@ import pytest
 from rove.client import PolicyRefused, connect
 from rove.client.edge import EdgePolicy
 from rove.client.me import Me
-from rove.client.policies import PolicyNotice, Runs, Surroundings
+from rove.client.policies import DeviceContext, PolicyNotice, Runs
 from rove.client.reports import Reports
 from rove.mqtt.packets import Properties, Publish
 from rove.policy.limits import PolicyLimits
@@ -42,7 +42,7 @@ class Edge:
         self.told: list[PolicyNotice] = []
         self.me = Me(lambda _: asyncio.get_running_loop().create_future())
         self.reports = Reports(lambda _: asyncio.get_running_loop().create_future(), lambda: False)
-        around = Surroundings(self.me, self.reports, self.told.append)
+        around = DeviceContext(self.me, self.reports, self.told.append)
         self.policy = EdgePolicy(text, around, limits or PolicyLimits(), lambda: self.now)
 
     def arrive(self, payload: bytes, **user: str) -> list[Publish]:

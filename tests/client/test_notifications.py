@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rove.client.errors import PayloadError
-from rove.client.notifications import Notification, Seen, id_of, reader_into
+from rove.client.notifications import Notification, RecentIds, id_of, reader_into
 from rove.mqtt.packets import Properties, Publish
 
 
@@ -70,7 +70,7 @@ def test_a_publication_may_have_no_id() -> None:
 
 
 def test_what_came_lately_is_known_again() -> None:
-    seen = Seen(2)
+    seen = RecentIds(2)
     assert [seen.is_new(id) for id in "abab"] == [True, True, False, False]
     assert seen.is_new("c")
     assert not any(seen.is_new(id) for id in "abc")
@@ -83,7 +83,7 @@ def test_what_came_lately_is_known_again() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    seen = Seen(100)
+    seen = RecentIds(100)
     for number in range(10_000):
         assert seen.is_new(str(number))
         assert len(seen) <= 200

@@ -9,27 +9,27 @@ import pytest
 
 from rove.client.addresses import parse_address
 from rove.client.errors import AddressError, PublishRefused
-from rove.client.options import Options, Will, payload_of, validity
+from rove.client.options import ClientOptions, Will, payload_of, validity
 
 HOST = parse_address("mqtt://ann:pw@host")
 
 
 def test_a_client_without_a_name_is_nobodys_heir() -> None:
-    settings = Options(HOST).settings()
+    settings = ClientOptions(HOST).settings()
     assert (settings.client_id, settings.clean_start) == ("", True)
     assert (settings.user_name, settings.password) == ("ann", b"pw")
 
 
 def test_a_client_with_a_name_wants_its_session() -> None:
-    settings = Options(HOST, client_id="me", user_name="bob", password="other").settings()
+    settings = ClientOptions(HOST, client_id="me", user_name="bob", password="other").settings()
     assert (settings.client_id, settings.clean_start) == ("me", False)
     assert (settings.user_name, settings.password) == ("bob", b"other")
-    assert Options(HOST, client_id="me", clean_start=True).settings().clean_start
+    assert ClientOptions(HOST, client_id="me", clean_start=True).settings().clean_start
 
 
 def test_a_will_is_a_publication() -> None:
     will = Will("gone", {"x": 1}, delay_s=5, user={"a": "b"})
-    packet = Options(HOST, will=will).settings().will
+    packet = ClientOptions(HOST, will=will).settings().will
     assert packet is not None
     assert (packet.topic, packet.payload, packet.qos) == ("gone", b'{"x":1}', 1)
     assert packet.properties.will_delay_s == 5
@@ -58,11 +58,11 @@ def test_a_will_is_a_publication() -> None:
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(AddressError, match=complaint):
-        Options(HOST, **options).check()
+        ClientOptions(HOST, **options).check()
 
 
 def test_the_defaults_are_allowed() -> None:
-    Options(HOST).check()
+    ClientOptions(HOST).check()
 
 
 class Reading(msgspec.Struct):

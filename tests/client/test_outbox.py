@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from rove.client.errors import ClientClosed, OutboxFull
-from rove.client.outbox import Room
+from rove.client.outbox import OutboxQuota
 
 
 async def test_count_and_bytes_bound_it() -> None:
-    room = Room(2, 100, waits=False)
+    room = OutboxQuota(2, 100, waits=False)
     assert room.take_now(10)
     assert not room.take_now(91)
     assert room.take_now(90)
@@ -21,13 +21,13 @@ async def test_count_and_bytes_bound_it() -> None:
 
 
 async def test_one_is_always_let_in() -> None:
-    room = Room(1, 10, waits=False)
+    room = OutboxQuota(1, 10, waits=False)
     assert room.take_now(1_000)
     assert not room.take_now(0)
 
 
 async def test_who_waits_gets_it_in_order_and_nobody_overtakes() -> None:
-    room = Room(1, 100, waits=True)
+    room = OutboxQuota(1, 100, waits=True)
     await room.take(1)
     order: list[str] = []
 
@@ -47,7 +47,7 @@ async def test_who_waits_gets_it_in_order_and_nobody_overtakes() -> None:
 
 
 async def test_who_gives_up_holds_nothing() -> None:
-    room = Room(1, 100, waits=True)
+    room = OutboxQuota(1, 100, waits=True)
     await room.take(1)
     first, second = (asyncio.create_task(room.take(1)) for _ in range(2))
     await asyncio.sleep(0)
@@ -60,7 +60,7 @@ async def test_who_gives_up_holds_nothing() -> None:
 
 
 async def test_who_was_given_it_and_gave_up_gives_it_on() -> None:
-    room = Room(1, 100, waits=True)
+    room = OutboxQuota(1, 100, waits=True)
     await room.take(1)
     first, second = (asyncio.create_task(room.take(1)) for _ in range(2))
     await asyncio.sleep(0)
@@ -73,7 +73,7 @@ async def test_who_was_given_it_and_gave_up_gives_it_on() -> None:
 
 
 async def test_waiting_ends_with_the_client() -> None:
-    room = Room(1, 100, waits=True)
+    room = OutboxQuota(1, 100, waits=True)
     await room.take(1)
     waiting = asyncio.create_task(room.take(1))
     await asyncio.sleep(0)
@@ -83,7 +83,7 @@ async def test_waiting_ends_with_the_client() -> None:
 
 
 async def test_one_can_wait_until_it_is_empty() -> None:
-    room = Room(5, 100, waits=True)
+    room = OutboxQuota(5, 100, waits=True)
     assert await room.emptied(0)
     await room.take(1)
     assert not await room.emptied(0.001)

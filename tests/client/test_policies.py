@@ -11,7 +11,7 @@ import pytest
 
 from rove.client import PolicyRefused, Published, PublishRefused, SubscribeRefused, connect
 from rove.client.me import Me
-from rove.client.policies import PolicyNotice, Surroundings, check_runs, compiled
+from rove.client.policies import DeviceContext, PolicyNotice, check_runs, compiled
 from rove.client.reports import Reports
 from rove.mqtt.packets import Properties, Publish, Reason, Subscribe
 from rove.policy.automatic import ON_ITS_WAY_S
@@ -59,7 +59,7 @@ class Around:
         self.told: list[PolicyNotice] = []
         self.me = Me(self.send)
         self.reports = Reports(self.send, lambda: True)
-        self.surroundings = Surroundings(self.me, self.reports, self.told.append)
+        self.surroundings = DeviceContext(self.me, self.reports, self.told.append)
 
     def send(self, payload: bytes) -> asyncio.Future[Published]:
         self.sent.append(payload)
@@ -109,7 +109,7 @@ async def test_trouble_is_told_and_logged_and_a_failing_listener_ends_nothing(
     assert "too many steps" in caplog.text
     failures: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-    Surroundings(around.me, around.reports, lambda _: 1 / 0).tell(notice)
+    DeviceContext(around.me, around.reports, lambda _: 1 / 0).tell(notice)
     assert [each["message"] for each in failures] == ["on_policy failed"]
 
 

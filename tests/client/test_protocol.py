@@ -12,16 +12,18 @@ from rove.client.protocol import (
     PACKET_ID_MAX,
     RECEIVE_MAX,
     WINDOW_MAX,
-    Arrived,
     Ended,
     Event,
     Opened,
     Protocol,
+    ProtocolSettings,
+    PublishReceived,
     Response,
-    Settings,
     subscribe_packet,
     unsubscribe_packet,
 )
+from rove.mqtt.decoder import PACKET_BYTES_MAX, PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     V5,
     V311,
@@ -45,21 +47,19 @@ from rove.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from rove.mqtt.reading import PACKET_BYTES_MAX, Reader
-from rove.mqtt.writing import encode
 
 
 class Line:
     """A protocol, and a broker's view of what it says."""
 
     def __init__(self, **settings: Any) -> None:
-        self.protocol = Protocol(Settings(**settings))
+        self.protocol = Protocol(ProtocolSettings(**settings))
         self.now = 0.0
-        self.reader = Reader()
+        self.reader = PacketDecoder()
 
     def connect(self) -> Connect:
         """Begin a connection; the CONNECT that was sent."""
-        self.reader = Reader()
+        self.reader = PacketDecoder()
         self.protocol.open(self.now)
         (connect,) = self.said()
         assert isinstance(connect, Connect)
@@ -245,7 +245,7 @@ def test_notifications_are_events() -> None:
     line = Line()
     line.open()
     publish = Publish("a", b"x", properties=Properties(subscription_ids=(1, 2)))
-    assert line.hear(publish) == [Arrived(publish, None)]
+    assert line.hear(publish) == [PublishReceived(publish, None)]
 
 
 def test_a_topic_alias_that_was_not_offered_ends_the_connection() -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from rove.client.protocol import Arrived, Delivery, Ended, Opened, Settings
-from rove.client.session import Outgoing, Session, Wanted
+from rove.client.protocol import DeliveryToken, Ended, Opened, ProtocolSettings, PublishReceived
+from rove.client.session import ClientSession, Outgoing, SubscriptionRequest
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     Auth,
     Connack,
@@ -29,8 +31,6 @@ from rove.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
 
 Answers = list[tuple[int, str | None]]
 
@@ -39,15 +39,15 @@ class Pair:
     """A session, and a broker's view of what it says."""
 
     def __init__(self, **settings: Any) -> None:
-        self.session = Session(Settings(**settings))
+        self.session = ClientSession(ProtocolSettings(**settings))
         self.now = 0.0
-        self.reader = Reader()
-        self.arrived: list[tuple[bytes, Delivery | None]] = []
+        self.reader = PacketDecoder()
+        self.arrived: list[tuple[bytes, DeliveryToken | None]] = []
         self.ended: list[Ended] = []
 
     def open(self, *, present: bool = False, restored: Sequence[bytes] = (), **said: Any) -> None:
         """Connect and be accepted; what the session says of itself is in `connect`."""
-        self.reader = Reader()
+        self.reader = PacketDecoder()
         self.session.open(self.now)
         (connect,) = self.said()
         assert isinstance(connect, Connect)
@@ -66,7 +66,7 @@ class Pair:
 
     def hear(self, *packets: Packet) -> None:
         for event in self.session.receive(b"".join(map(encode, packets)), self.now):
-            if isinstance(event, Arrived):
+            if isinstance(event, PublishReceived):
                 self.arrived.append((event.publish.payload, event.delivery))
             elif isinstance(event, Ended):
                 self.ended.append(event)
@@ -78,9 +78,13 @@ class Pair:
         self.session.publish(Outgoing(publish, lambda *answer: answers.append(answer)))
         return answers
 
-    def subscribe(self, identifier: int, topic_filter: str = "t") -> tuple[Wanted, Answers]:
+    def subscribe(
+        self, identifier: int, topic_filter: str = "t"
+    ) -> tuple[SubscriptionRequest, Answers]:
         answers: Answers = []
-        wanted = Wanted(identifier, Filter(topic_filter, 1), (("filter", "x > 1"),), print)
+        wanted = SubscriptionRequest(
+            identifier, Filter(topic_filter, 1), (("filter", "x > 1"),), print
+        )
         wanted.answered = lambda *answer: answers.append(answer)
         self.session.subscribe(wanted)
         return wanted, answers

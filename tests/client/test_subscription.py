@@ -9,7 +9,7 @@ import pytest
 
 from rove.client.errors import ClientClosed, SlowConsumer
 from rove.client.notifications import Notification, reader_into
-from rove.client.protocol import Delivery
+from rove.client.protocol import DeliveryToken
 from rove.client.subscription import Slow, Subscription
 from rove.mqtt.packets import Properties, Publish
 
@@ -21,7 +21,7 @@ class Owner:
         self.taken_packets: list[int] = []
         self.left = 0
 
-    def taken(self, delivery: Delivery) -> None:
+    def taken(self, delivery: DeliveryToken) -> None:
         self.taken_packets.append(delivery.publish.packet_id)
 
     def leave(self, subscription: Subscription[Any]) -> asyncio.Future[None]:
@@ -46,7 +46,7 @@ class Inbox:
     def _arrive(self, number: int, qos: int, id: str | None) -> int:
         user = (("id", id),) if id is not None else ()
         publish = Publish("t", b"%d" % number, qos, packet_id=number, properties=Properties(user))
-        return self.subscription.arrive(publish, Delivery(publish, 1) if qos else None)
+        return self.subscription.arrive(publish, DeliveryToken(publish, 1) if qos else None)
 
     async def rest(self) -> list[int]:
         return [one.value for one in await self.subscription.batch()]

@@ -2,8 +2,8 @@
 
 import math
 
-from rove.demo.demonstration import SUBSCRIBERS
-from rove.demo.scripted_broker import Stage
+from rove.demo.scenes import SUBSCRIBERS
+from rove.demo.scripted_broker import ScriptedBroker
 from rove.lang.replay import Notification, Replay
 from rove.testing.workloads import City
 
@@ -27,7 +27,7 @@ def by_the_language() -> list[Notification]:
 
 def by_the_broker() -> list[Notification]:
     texts = {one.name: one.text for one in SUBSCRIBERS}
-    with Stage(texts, here(0.0)) as stage:
+    with ScriptedBroker(texts, here(0.0)) as stage:
         return [
             one
             for readings in City().seconds(SECONDS)

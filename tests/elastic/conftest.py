@@ -16,7 +16,7 @@ from rove.lang.parser import parse
 from rove.match.cell import Cell
 from rove.mqtt.packets import Properties
 from rove.testing.matchers import SimulatedMatchers
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 
 ARRANGEMENTS = {
     "partitioned": Partitioned,
@@ -101,7 +101,7 @@ class Elastic:
     ) -> None:
         self.matchers = SimulatedMatchers(seed)
         settings = Elasticity(layout=layout, matchers_min=least, matchers_max=most, pause_s=1e9)
-        self.world = World(matchers=self.matchers, elasticity=settings)
+        self.world = SimulatedBroker(matchers=self.matchers, elasticity=settings)
         broker = self.world.broker
         assert broker.coordinator is not None
         assert broker.router.rearranging is not None

@@ -9,7 +9,7 @@ from rove.elastic.coordinator import FAILURES_MAX, HITS_EVERY
 from rove.elastic.records import LOG_MAX
 from rove.elastic.view import LAYOUTS, Layout
 from rove.match.cell import Cell
-from rove.match.patterns import text_holders
+from rove.match.patterns import automaton
 from tests.elastic.conftest import Bench, Elastic, row
 
 RANKED = "ORDER BY x LIMIT 1 WITHIN 2 PUBLICATIONS"
@@ -36,7 +36,7 @@ class TestAnswers:
     def test_subscriptions_that_were_passed_over(
         self, layout: Layout, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(text_holders, "PATTERN_STEPS_MAX", -64 * 2)
+        monkeypatch.setattr(automaton, "PATTERN_STEPS_MAX", -64 * 2)
         bench = Bench(layout, 2)
         bench.add(1, "s LIKE '%x%y%' AND n = 1")
         bench.add(2, "s LIKE '%x%y%' AND n = 2")

@@ -28,7 +28,7 @@ from rove.elastic.commands import (
 from rove.elastic.hosts import CellHost, arrays_of, matched_of
 from rove.lang.attributes import attributes_of
 from rove.match.cell import CellMatches
-from rove.match.patterns import text_holders
+from rove.match.patterns import automaton
 from tests.elastic.conftest import row
 
 RANKED = "ORDER BY x LIMIT 1 WITHIN 10 SECONDS"
@@ -231,7 +231,7 @@ class TestRows:
         assert met(found) == {0: [1]}
 
     def test_who_was_passed_over_is_said_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(text_holders, "PATTERN_STEPS_MAX", -64 * 2)
+        monkeypatch.setattr(automaton, "PATTERN_STEPS_MAX", -64 * 2)
         host = Host()
         host.do(Open(1), Add(1, 5, "s LIKE '%x%y%'", 1, 0.0), Add(1, 6, "s LIKE 'x%'", 1, 0.0))
         found = host.asked(1, row(1, s="xy"))

@@ -30,7 +30,7 @@ from rove.mqtt.packets import V5, Filter, Properties, Publish, Unsubscribe
 from rove.pipeline.lake.log import Lake as ReadLake
 from rove.serve.disk.lake import Lake
 from rove.testing.matchers import SimulatedMatchers
-from rove.testing.mqtt import SimulatedClient, World
+from rove.testing.mqtt import SimulatedBroker, SimulatedClient
 
 KEPT = frozenset(("publications", "notifications"))
 SETTINGS = Settings(
@@ -68,7 +68,7 @@ RANKED = (
 )
 
 
-def move_log(world: World, lake: Lake) -> None:
+def move_log(world: SimulatedBroker, lake: Lake) -> None:
     """Move a broker's log into a lake, as its thread does."""
     log = world.disk.tables["log"]
     rows = [(int(key), decoded(LogRow, row)) for key, row in sorted(log.items())]
@@ -114,7 +114,9 @@ class Recording:
         self._topics = topics
         self._now_us = 1_700_000_000_000_000
         self._matchers = SimulatedMatchers(seed) if elastic else None
-        self.world = World(settings=SETTINGS, matchers=self._matchers, elasticity=ELASTICITY)
+        self.world = SimulatedBroker(
+            settings=SETTINGS, matchers=self._matchers, elasticity=ELASTICITY
+        )
         self.world.now = self._now_us / 1e6
         self._clients: dict[str, SimulatedClient] = {}
         self._rearranged = 0

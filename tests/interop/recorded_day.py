@@ -26,7 +26,7 @@ from rove.mqtt.packets import Filter, Properties, Publish
 from rove.pipeline.lake.log import Lake as ReadLake
 from rove.policy.limits import PolicyLimits
 from rove.serve.disk.lake import Lake
-from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
+from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedBroker, SimulatedClient
 from rove.testing.policies import SimulatedWorkers
 from tests.interop.recorded import KEPT, move_log
 
@@ -152,7 +152,7 @@ class Received(NamedTuple):
 class _Device(SimulatedClient):
     """Takes and acknowledges what it is sent, and keeps it for ever."""
 
-    def __init__(self, world: World, client_id: str, *, leaves: bool) -> None:
+    def __init__(self, world: SimulatedBroker, client_id: str, *, leaves: bool) -> None:
         super().__init__(world, client_id, 5)
         self.leaves = leaves
         """Its session is kept, and it may be away for hours."""
@@ -197,7 +197,7 @@ class RecordedDay:
         self._chance = random.Random(seed)
         self._workers = workers
         self._jobs = 60 if isolated else 5
-        self.world = World(
+        self.world = SimulatedBroker(
             settings=SETTINGS,
             policies=limits,
             workers=workers,

@@ -27,11 +27,11 @@ from confluent_kafka.cimpl import NewTopic
 
 import rove
 from rove.bench.servers.kafka import KafkaServer
-from rove.bridge.inward import Inward
-from rove.bridge.ledger import KafkaTrouble, Ledger
-from rove.bridge.routes import BridgeError, Plan, plan_of
-from rove.bridge.running import Bridge
-from rove.bridge.session import Session
+from rove.bridge.bridge import Bridge
+from rove.bridge.inbound import InboundRoute
+from rove.bridge.routes import BridgeConfig, BridgeError, config_of
+from rove.bridge.session import BridgeSession
+from rove.bridge.transactions import KafkaTransactions, KafkaUnavailable
 from rove.lake.log import Log
 from rove.lake.storage import LakeError
 from tests.effort import PATIENCE_S, is_soak
@@ -121,8 +121,8 @@ def check_each_once(found: list[tuple[bytes, int]], sent: int) -> None:
     assert all(numbers == sorted(numbers) for numbers in of_key.values()), "out of order"
 
 
-def plan(kafka: KafkaServer, broker: RunningBroker, bridge: str, /, **route: str) -> Plan:
-    return plan_of(
+def plan(kafka: KafkaServer, broker: RunningBroker, bridge: str, /, **route: str) -> BridgeConfig:
+    return config_of(
         {
             "kafka": kafka.servers,
             "broker": f"mqtt://127.0.0.1:{broker.port}",
@@ -134,11 +134,11 @@ def plan(kafka: KafkaServer, broker: RunningBroker, bridge: str, /, **route: str
     )
 
 
-def bring(plan: Plan) -> Bridge:
+def bring(config: BridgeConfig) -> Bridge:
     """Everything that is there."""
 
     async def run() -> Bridge:
-        bridge = Bridge(plan, tell=lambda text: None)
+        bridge = Bridge(config, tell=lambda text: None)
         await bridge.run(once=True)
         return bridge
 
@@ -247,30 +247,30 @@ def test_a_second_bridge_of_the_same_name_ends_the_first(
 ) -> None:
     one = plan(kafka, broker, topic + ".b", **{"from": f"mqtt:{topic}", "to": f"kafka:{topic}"})
     stopped = threading.Event()
-    first, second = (Ledger(one, one.routes[0], stopped) for _ in range(2))
+    first, second = (KafkaTransactions(one, one.routes[0], stopped) for _ in range(2))
     assert first.open() == {}
     first.write((), {one.routes[0].title: b"1"})
     assert second.open() == {one.routes[0].title: b"1"}
     with pytest.raises(BridgeError, match=r"another bridge .* has taken this route over"):
         first.write((), {one.routes[0].title: b"2"})
     second.write((), {one.routes[0].title: b"3"})
-    assert Ledger(one, one.routes[0], stopped).open() == {one.routes[0].title: b"3"}
+    assert KafkaTransactions(one, one.routes[0], stopped).open() == {one.routes[0].title: b"3"}
 
 
 def test_a_kafka_that_is_away_is_told(free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rove.bridge.ledger.ANSWER_S_MAX", 0.2)
+    monkeypatch.setattr("rove.bridge.transactions.ANSWER_S_MAX", 0.2)
     told = {"kafka": f"127.0.0.1:{free_port}", "lake": "x"}
-    one = plan_of({**told, "routes": [{"from": "mqtt:a", "to": "kafka:a"}]}, "the test")
+    one = config_of({**told, "routes": [{"from": "mqtt:a", "to": "kafka:a"}]}, "the test")
     stopped = threading.Event()
     stopped.set()
-    with pytest.raises(KafkaTrouble, match=f"Kafka at 127.0.0.1:{free_port}"):
-        Ledger(one, one.routes[0], stopped).open()
+    with pytest.raises(KafkaUnavailable, match=f"Kafka at 127.0.0.1:{free_port}"):
+        KafkaTransactions(one, one.routes[0], stopped).open()
 
 
 # --- ended between two steps ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [(Inward, "_keep"), (Session, "release")])
+@pytest.mark.parametrize("step", [(InboundRoute, "_keep"), (BridgeSession, "release")])
 def test_ended_between_publishing_and_releasing_nothing_is_lost_or_twice(
     kafka: KafkaServer,
     broker: RunningBroker,
@@ -295,7 +295,9 @@ def test_ended_before_a_commit_nothing_is_lost_or_twice(
     asyncio.run(publish(broker, topic, range(300)))
     eventually(lambda: len(logged(broker, topic)) == 300)
     route = {"from": f"mqtt:{topic}/#", "to": f"kafka:{topic}"}
-    end_before(monkeypatch, Ledger, "_insist", number=2)  # opening, the first position, then
+    end_before(
+        monkeypatch, KafkaTransactions, "_insist", number=2
+    )  # opening, the first position, then
     with pytest.raises(BridgeError, match="ended here"):
         bring(plan(kafka, broker, topic + ".b", **route))
     monkeypatch.undo()

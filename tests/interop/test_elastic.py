@@ -27,7 +27,7 @@ from rove.lang.ranking import RankedWindow
 from rove.mqtt.packets import Properties, Pubcomp, Publish, Pubrec, Pubrel
 from rove.mqtt.topics import fits
 from rove.testing.matchers import SimulatedMatchers
-from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
+from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedBroker, SimulatedClient
 from tests.elastic.conftest import Elastic
 from tests.interop.recorded import EVOLVING, FOLLOWING, RANKED
 
@@ -83,8 +83,8 @@ class Life:
         self.random = random.Random(seed)
         self.matchers = SimulatedMatchers(seed)
         self.matchers.kill_share = kill_share
-        self.world = World(matchers=self.matchers, elasticity=ELASTICITY)
-        self.alone = World()
+        self.world = SimulatedBroker(matchers=self.matchers, elasticity=ELASTICITY)
+        self.alone = SimulatedBroker()
         self.clients = {
             name: (self.world.connect(name), self.alone.connect(name)) for name in "abcd"
         }

@@ -22,6 +22,8 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     V5,
     V311,
@@ -39,8 +41,6 @@ from rove.mqtt.packets import (
     Suback,
     Subscribe,
 )
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
 from rove.serve.disk.store import Store
 from tests.effort import PATIENCE_S, is_soak
 
@@ -110,7 +110,7 @@ class Client:
                 self.lost()
 
     async def _talk(self, reader: asyncio.StreamReader) -> None:
-        packets = Reader(version=self.version, from_server=True)
+        packets = PacketDecoder(version=self.version, from_server=True)
         properties = Properties(session_expiry_s=FOR_EVER_S)
         self.send(Connect(self.client_id, self.version, self._forgets, 0, properties=properties))
         while data := await reader.read(65_536):

@@ -18,7 +18,7 @@ import pytest
 from rove.broker.policies.agents import Isolation
 from rove.mqtt.packets import Properties, Puback, Publish
 from rove.policy.limits import PolicyLimits
-from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
+from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedBroker, SimulatedClient
 from rove.testing.policies import SimulatedWorkers
 
 STEPS = 400
@@ -46,7 +46,7 @@ class Life:
         self.workers = SimulatedWorkers(seed)
         self.workers.holds_jobs = True
         self.workers.kill_share = kill_share
-        self.world = World(
+        self.world = SimulatedBroker(
             policies=LIMITS, workers=self.workers, isolation=isolation, holds_commits=True
         )
         self.publisher = self._client("publisher")

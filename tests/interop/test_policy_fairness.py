@@ -11,12 +11,12 @@ from rove.broker.access import Identity
 from rove.broker.context import Output
 from rove.policy.agents import Allowance
 from rove.policy.limits import PolicyLimits
-from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
+from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedBroker, SimulatedClient
 from rove.testing.policies import SimulatedWorkers
 from tests.broker.policies.test_agents import COUNTING, ENDLESS, set_policy, values
 
 
-def user(world: World, client_id: str, name: str, **given: Any) -> SimulatedClient:
+def user(world: SimulatedBroker, client_id: str, name: str, **given: Any) -> SimulatedClient:
     """A client of which it is known whose it is."""
     client = world.connect(client_id, **given)
     world.broker.context.sessions[client_id].identity = Identity(name, client_id)
@@ -28,13 +28,13 @@ class TestAccounts:
 
     LIMITS = PolicyLimits(offences_max=2, suspension_s=100)
 
-    def offend(self, world: World, times: int = 2) -> None:
+    def offend(self, world: SimulatedBroker, times: int = 2) -> None:
         bob = world.connect("bob")
         for _ in range(times):
             bob.publish("t", b"{}")
 
     def test_the_same_text_again_does_not_end_a_suspension(self) -> None:
-        world = World(policies=self.LIMITS)
+        world = SimulatedBroker(policies=self.LIMITS)
         ann = user(world, "ann", "ann")
         ann.subscribe("t")
         set_policy(ann, ENDLESS)
@@ -49,7 +49,7 @@ class TestAccounts:
         assert world.broker.view.policies().total.stopped == {"steps": 3}
 
     def test_another_text_is_tried_once_and_then_none(self) -> None:
-        world = World(policies=self.LIMITS)
+        world = SimulatedBroker(policies=self.LIMITS)
         ann = user(world, "ann", "ann")
         ann.subscribe("t")
         set_policy(ann, ENDLESS)
@@ -61,7 +61,7 @@ class TestAccounts:
         assert (total.stopped, total.suspended) == ({"steps": 3}, 5)
 
     def test_a_mended_text_goes_on_at_once(self) -> None:
-        world = World(policies=self.LIMITS)
+        world = SimulatedBroker(policies=self.LIMITS)
         ann = user(world, "ann", "ann")
         ann.subscribe("t")
         set_policy(ann, ENDLESS)
@@ -71,7 +71,7 @@ class TestAccounts:
         assert len(ann.payloads()) == 3
 
     def test_offences_go_on_counting_under_another_text(self) -> None:
-        world = World(policies=self.LIMITS)
+        world = SimulatedBroker(policies=self.LIMITS)
         ann = user(world, "ann", "ann")
         ann.subscribe("t")
         set_policy(ann, ENDLESS)
@@ -82,7 +82,7 @@ class TestAccounts:
         assert (total.stopped, total.suspended) == ({"steps": 2}, 1)
 
     def test_a_new_session_of_the_same_user_begins_suspended(self) -> None:
-        world = World(policies=self.LIMITS)
+        world = SimulatedBroker(policies=self.LIMITS)
         ann = user(world, "ann", "ann")
         ann.subscribe("t")
         set_policy(ann, ENDLESS)
@@ -97,7 +97,7 @@ class TestAccounts:
         assert (total.stopped, total.suspended) == ({"steps": 3}, 2)
 
     def test_it_is_still_so_after_a_restart(self) -> None:
-        world = World(policies=self.LIMITS)
+        world = SimulatedBroker(policies=self.LIMITS)
         ann = user(world, "ann", "ann", expiry_s=EXPIRES_NEVER_S)
         ann.subscribe("t")
         set_policy(ann, ENDLESS)
@@ -113,7 +113,7 @@ class TestAccounts:
         workers = SimulatedWorkers()
         workers.job_s = 0.3
         limits = PolicyLimits(share=0.1, share_s=10, offences_max=100)
-        world = World(policies=limits, workers=workers, isolation="process")
+        world = SimulatedBroker(policies=limits, workers=workers, isolation="process")
         clients = [user(world, f"client{number}", "ann") for number in range(10)]
         eve = user(world, "eve", "eve")
         for client in (*clients, eve):
@@ -129,7 +129,7 @@ class TestAccounts:
         workers = SimulatedWorkers()
         workers.holds_jobs = True
         limits = PolicyLimits(waiting_bytes_max=2_500, waiting_all_bytes_max=5_000)
-        world = World(policies=limits, workers=workers, isolation="process")
+        world = SimulatedBroker(policies=limits, workers=workers, isolation="process")
         clients = [user(world, f"client{number}", f"user{number // 2}") for number in range(6)]
         for client in clients:
             client.subscribe("t")
@@ -181,7 +181,9 @@ def arrived(m, me):
     def test_one_that_takes_long_for_its_steps_is_begun_again_as_a_long_one(self) -> None:
         """However few its steps are, others wait for it no longer than for any light one."""
         workers = Ticking()
-        world = World(policies=PolicyLimits(share=1.0), workers=workers, isolation="process")
+        world = SimulatedBroker(
+            policies=PolicyLimits(share=1.0), workers=workers, isolation="process"
+        )
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         set_policy(ann, self.TEXT)
@@ -197,7 +199,9 @@ def arrived(m, me):
         """Taking an answer takes time too, and a turn has little of it."""
         workers = Ticking(count=60)
         workers.holds_jobs = True
-        world = World(policies=PolicyLimits(share=1.0), workers=workers, isolation="process")
+        world = SimulatedBroker(
+            policies=PolicyLimits(share=1.0), workers=workers, isolation="process"
+        )
         hostile = [world.connect(f"hostile{number}") for number in range(40)]
         modest, bob = world.connect("modest"), world.connect("bob")
         for number, client in enumerate((*hostile, modest)):
@@ -218,7 +222,7 @@ def arrived(m, me):
 
 class TestTurns:
     def test_what_policies_use_of_a_turn_is_bounded(self) -> None:
-        world = World(policies=PolicyLimits(share=1.0), workers=Ticking())
+        world = SimulatedBroker(policies=PolicyLimits(share=1.0), workers=Ticking())
         clients = [world.connect(f"client{number}") for number in range(50)]
         plain = world.connect("plain")
         for client in (*clients, plain):
@@ -257,7 +261,7 @@ class TestTurns:
             return 0.0
 
         workers = Ticking()
-        world = World(policies=PolicyLimits(share=1.0), workers=workers)
+        world = SimulatedBroker(policies=PolicyLimits(share=1.0), workers=workers)
         clients = [world.connect(f"client{number}") for number in range(100)]
         for client in clients:
             client.subscribe("t")
@@ -272,7 +276,7 @@ class TestTurns:
         assert looks == waiting
 
     def test_messages_stay_in_order_when_they_wait_for_a_turn(self) -> None:
-        world = World(policies=PolicyLimits(share=1.0), workers=Ticking())
+        world = SimulatedBroker(policies=PolicyLimits(share=1.0), workers=Ticking())
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         set_policy(ann, COUNTING)

@@ -31,8 +31,8 @@ from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
 from rove.broker.policies.agents import Isolation
 from rove.broker.publications.publication import Publication
+from rove.broker.sessions.session import Subscription
 from rove.broker.storage.records import LogRow
-from rove.broker.subscriptions.subscription import Subscription
 from rove.elastic.elasticity import Elasticity
 from rove.mqtt.packets import (
     NO_PROPERTIES,
@@ -50,7 +50,7 @@ from rove.mqtt.packets import (
 from rove.pipeline.policies.decisions import PolicyRow, RecordedPolicies
 from rove.policy.limits import PolicyLimits, Suspended
 from rove.testing.matchers import SimulatedMatchers
-from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
+from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedBroker, SimulatedClient
 from rove.testing.policies import SimulatedWorkers
 
 STEPS = 1_000
@@ -157,7 +157,7 @@ Act = Callable[[], None]
 ActOf = Callable[[SimulatedClient], None]
 
 
-class LoggedWorld(World):
+class LoggedWorld(SimulatedBroker):
     """A world that begins its log as a server does: before anything is due or done."""
 
     begun: Broker | None = None
@@ -561,7 +561,7 @@ def _is_served(one: Subscription) -> bool:
 # -- the log -----------------------------------------------------------------------------------
 
 
-def logged(world: World) -> dict[int, LogRow]:
+def logged(world: SimulatedBroker) -> dict[int, LogRow]:
     """What is in the log, in the order of positions."""
     log = world.disk.read("log", LogRow)
     return {position: log[position] for position in sorted(log) if isinstance(position, int)}
@@ -592,7 +592,7 @@ def rows_of(log: dict[int, LogRow]) -> Iterator[PolicyRow]:
                 )
 
 
-def repeated(world: World) -> Counter[str]:
+def repeated(world: SimulatedBroker) -> Counter[str]:
     """Repeat every decision of the log and compare; how often there was which verdict."""
     verdicts: Counter[str] = Counter()
     for one in RecordedPolicies().take(rows_of(logged(world))):

@@ -17,10 +17,10 @@ import pytest
 from rove.broker.context import Settings
 from rove.broker.counters import Counters
 from rove.broker.limits import Limits
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import V5, V311, Malformed, Packet, Reason
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
-from rove.testing.mqtt import SimulatedClient, World
+from rove.testing.mqtt import SimulatedBroker, SimulatedClient
 
 PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
 VERSIONS = {"anna": V5, "bea": V5, "carl": V311}
@@ -55,7 +55,7 @@ class Example(NamedTuple):
         # A server's reader learns the version from CONNECT.
         is_first = self.data[0] >> 4 == 1
         version = None if is_first else VERSIONS[self.client]
-        [packet] = Reader(version=version, from_server=from_server).feed(self.data)
+        [packet] = PacketDecoder(version=version, from_server=from_server).feed(self.data)
         assert not isinstance(packet, Malformed), packet.text
         return packet
 
@@ -82,7 +82,7 @@ EXAMPLES = tuple(examples(PAGE.read_text(encoding="utf-8")))
 class Listener(SimulatedClient):
     """Keeps the bytes that it is sent as they are."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: SimulatedBroker, name: str) -> None:
         super().__init__(world, name, VERSIONS[name])
         self.unheard = b""
 
@@ -91,7 +91,7 @@ class Listener(SimulatedClient):
 
 
 def test_the_conversation_goes_as_the_page_says() -> None:
-    world = World(settings=Settings(version="0.1.0", topic_text=True))
+    world = SimulatedBroker(settings=Settings(version="0.1.0", topic_text=True))
     clients = {name: Listener(world, name) for name in VERSIONS}
     for client in clients.values():
         client.open()

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import pytest
 
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     V5,
     Connack,
@@ -35,8 +37,6 @@ from rove.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
 from tests.effort import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Client:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._packets = Reader(version=V5, from_server=True)
+        self._packets = PacketDecoder(version=V5, from_server=True)
         self._came: deque[Packet | Malformed] = deque()
 
     @classmethod

@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from rove.client.protocol import Settings, subscribe_packet
+from rove.client.protocol import ProtocolSettings, subscribe_packet
 from rove.errors import RoveError
-from rove.live.connections import Connection, ignore, some_at_a_time
+from rove.live.connections import DirectConnection, ignore, some_at_a_time
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     Connack,
     Disconnect,
@@ -23,8 +25,6 @@ from rove.mqtt.packets import (
     Reason,
     Suback,
 )
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
 from tests.effort import PATIENCE_S
 
 HOST = "127.0.0.1"
@@ -35,7 +35,7 @@ class Broker(asyncio.Protocol):
 
     def __init__(self, answer: Callable[[Packet | Malformed], Packet | None]) -> None:
         self._answer = answer
-        self._reader = Reader()
+        self._reader = PacketDecoder()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -49,14 +49,14 @@ class Broker(asyncio.Protocol):
 
 def play(
     answer: Callable[[Packet | Malformed], Packet | None],
-    scene: Callable[[Connection], Awaitable[None]],
+    scene: Callable[[DirectConnection], Awaitable[None]],
 ) -> None:
     """Connect to a broker that answers so, and do something."""
 
     async def all_of_it() -> None:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: Broker(answer), HOST, 0)
-        connection = Connection(Settings("one", keep_alive_s=0))
+        connection = DirectConnection(ProtocolSettings("one", keep_alive_s=0))
         async with server, asyncio.timeout(PATIENCE_S):
             port = server.sockets[0].getsockname()[1]
             await loop.create_connection(lambda: connection, HOST, port)
@@ -78,7 +78,7 @@ def test_a_broker_that_wants_signs_of_life_is_given_them() -> None:
             return Pingresp()
         return Connack(properties=Properties(server_keep_alive_s=1))
 
-    async def scene(connection: Connection) -> None:
+    async def scene(connection: DirectConnection) -> None:
         await connection.settle()
         while pings < 2:
             await asyncio.sleep(0.01)
@@ -99,7 +99,7 @@ def test_a_refusal_is_told_to_who_waits(
 ) -> None:
     answers = iter([connack, suback, None])
 
-    async def scene(connection: Connection) -> None:
+    async def scene(connection: DirectConnection) -> None:
         await connection.settle()
         connection.ask(subscribe_packet((Filter("a"), Filter("b"))))
         await connection.settle()
@@ -110,7 +110,7 @@ def test_a_refusal_is_told_to_who_waits(
 
 def test_bytes_may_be_taken_past_the_protocol() -> None:
     taken: list[bytes] = []
-    connection = Connection(Settings("one"))
+    connection = DirectConnection(ProtocolSettings("one"))
     connection.take_bytes(taken.append)
     connection.data_received(encode(Publish("a", b"x")))
     connection.take_bytes(ignore)

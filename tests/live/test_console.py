@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from rove.live.console import ConsoleError, console
-from rove.live.processes import RUN_TOPIC, Announcement
+from rove.live.role_process import RUN_TOPIC, Announcement
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Publish
-from rove.mqtt.writing import encode
 from tests.live.test_mqtt_bus import shore
-from tests.live.test_processes import small
+from tests.live.test_role_process import small
 
 
 def talk(folder: Path, announced: bytes) -> str:

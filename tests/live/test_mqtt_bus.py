@@ -13,16 +13,25 @@ import pytest
 
 from rove.client.addresses import parse_address
 from rove.live import mqtt_bus
-from rove.live.mqtt_bus import Arrival, Cutter, Known, Link, LinkError, MqttBus, Route, open_links
+from rove.live.mqtt_bus import (
+    Arrival,
+    ArrivalRoute,
+    BusConnection,
+    BusConnectionError,
+    MqttBus,
+    PacketCache,
+    PacketSplitter,
+    open_connections,
+)
 from rove.match.designs.design import Evolve
+from rove.mqtt.encoder import PINGRESP, encode
 from rove.mqtt.packets import Connack, Publish
-from rove.mqtt.writing import PINGRESP, encode
 from rove.serve.config import Config, Data, Listen
 from rove.serve.server import Server
 from rove.testing.ports import free_port
 from rove.world.engines.array_bus import ArrayBus
 from rove.world.engines.bus import Bus, Deliveries
-from rove.world.engines.messages import FIELDS, Messages, What
+from rove.world.engines.messages import FIELDS, MessageKind, Messages
 from rove.world.runs.state import Ints, WorldError
 
 CLIENTS = 5
@@ -32,7 +41,7 @@ FENCE = 200_000_000
 class Shore:
     """A broker whose clock the test moves, some links and a bus on them."""
 
-    def __init__(self, server: Server, links: dict[int, Link], clock: list[float]) -> None:
+    def __init__(self, server: Server, links: dict[int, BusConnection], clock: list[float]) -> None:
         self.server = server
         self.links = links
         self.clock = clock
@@ -43,7 +52,7 @@ class Shore:
         """All that was said has been heard by the broker, and all that it sent has arrived."""
         for link in self.links.values():
             # Whoever hears its own fence has all that was published before, by anybody.
-            link.subscribe(FENCE, Route(self._fences, f"fence/{link.number}", 0))
+            link.subscribe(FENCE, ArrivalRoute(self._fences, f"fence/{link.number}", 0))
         await asyncio.gather(*(link.settle() for link in self.links.values()))
         publisher = next(iter(self.links.values()))
         for link in self.links.values():
@@ -63,9 +72,13 @@ async def shore(folder: Path, numbers: range | list[int] = range(CLIENTS)) -> As
         Config(listen=listen, data=Data(str(folder / "data"), "none")), now=lambda: clock[0]
     )
     await server.start()
-    links = {number: Link(number, f"link-{number}", lambda: clock[0]) for number in numbers}
+    links = {
+        number: BusConnection(number, f"link-{number}", lambda: clock[0]) for number in numbers
+    }
     try:
-        await open_links(links.values(), parse_address(f"mqtt://127.0.0.1:{server.ports['mqtt']}"))
+        await open_connections(
+            links.values(), parse_address(f"mqtt://127.0.0.1:{server.ports['mqtt']}")
+        )
         yield Shore(server, links, clock)
     finally:
         for link in links.values():
@@ -94,7 +107,7 @@ def told(deliveries: Deliveries) -> set[tuple[Any, ...]]:
         deliveries.subscription.tolist(),
         strict=True,
     ):
-        what = What(int(deliveries.messages.what[message]))
+        what = MessageKind(int(deliveries.messages.what[message]))
         values = tuple(float(getattr(deliveries.messages, name)[message]) for name in FIELDS[what])
         found.add((receiver, subscription, what, values))
     return found
@@ -103,7 +116,7 @@ def told(deliveries: Deliveries) -> set[tuple[Any, ...]]:
 def updates(rng: np.random.Generator, first: int, count: int) -> Messages:
     """Updates with numbers of their own, at places that are whole half metres."""
     return Messages(
-        What.UPDATE,
+        MessageKind.UPDATE,
         count,
         entity=np.arange(first, first + count, dtype=np.int32),
         version=1,
@@ -196,7 +209,7 @@ def test_what_moves_is_larger_by_what_it_goes_until_it_is_accepted(tmp_path: Pat
         here.bus.areas("area", "world/area")
         here.bus.place("area", ints(0), np.zeros(1), np.zeros(1), 1.0, 1.0, vx=1.0)
         await here.settle()
-        near = Messages(What.UPDATE, 2, entity=ints(1, 2), x=np.array([1.125, 1.05]))
+        near = Messages(MessageKind.UPDATE, 2, entity=ints(1, 2), x=np.array([1.125, 1.05]))
         here.bus.publish_at("area", near, 0.0)
         await here.settle()
         heard = here.bus.turn(0.0)
@@ -213,7 +226,7 @@ def test_a_closed_bus_hears_nothing_and_leaves_nothing_behind(tmp_path: Path) ->
         here.bus.join_all("kept", 3)
         here.bus.place("area", ints(0), np.zeros(1), np.zeros(1), 1.0, 1.0)
         await here.settle()
-        here.bus.publish("kept", ints(7), Messages(What.UPDATE, 1, version=1))
+        here.bus.publish("kept", ints(7), Messages(MessageKind.UPDATE, 1, version=1))
         await here.settle()
         assert len(here.bus.turn(0.0)) == 3
         here.bus.close()
@@ -223,7 +236,7 @@ def test_a_closed_bus_hears_nothing_and_leaves_nothing_behind(tmp_path: Path) ->
         other.topics("kept", "world/kept/{}", retained=True)
         other.areas("area", "world/area")
         other.join("kept", ints(2), ints(7))
-        other.publish_at("area", Messages(What.UPDATE, 1), 1.0)
+        other.publish_at("area", Messages(MessageKind.UPDATE, 1), 1.0)
         await here.settle()
         assert len(other.turn(1.0)) == 0
         assert len(here.bus.turn(2.0)) == 0
@@ -238,7 +251,7 @@ def test_arrivals_have_their_moment_and_retained_ones_are_none(tmp_path: Path) -
         bus.join("kept", ints(1), ints(0))
         await here.settle()
         here.clock[0] = 1_007.0
-        bus.publish("kept", ints(0), Messages(What.UPDATE, 1, version=1))
+        bus.publish("kept", ints(0), Messages(MessageKind.UPDATE, 1, version=1))
         await here.settle()
         bus.join("kept", ints(2), ints(0))
         await here.settle()
@@ -264,15 +277,17 @@ def test_who_is_not_in_this_process_cannot_subscribe(tmp_path: Path) -> None:
 
 def test_nobody_listens_where_there_is_no_broker() -> None:
     async def scene() -> None:
-        await Link(0, "lonely", lambda: 0.0).open(parse_address(f"mqtt://127.0.0.1:{free_port()}"))
+        await BusConnection(0, "lonely", lambda: 0.0).open(
+            parse_address(f"mqtt://127.0.0.1:{free_port()}")
+        )
 
-    with pytest.raises(LinkError, match="lonely cannot connect to mqtt://127"):
+    with pytest.raises(BusConnectionError, match="lonely cannot connect to mqtt://127"):
         asyncio.run(scene())
 
 
 def test_a_broker_that_goes_is_told(tmp_path: Path) -> None:
     async def scene(here: Shore) -> None:
-        losses: list[LinkError] = []
+        losses: list[BusConnectionError] = []
         here.links[0].lost = losses.append
         await here.server.stop()
         async with asyncio.timeout(20):
@@ -285,8 +300,8 @@ def test_a_broker_that_goes_is_told(tmp_path: Path) -> None:
 
 def test_a_text_that_is_refused_is_told(tmp_path: Path) -> None:
     async def scene(here: Shore) -> None:
-        here.links[0].subscribe(7, Route([], "world/area", 0), text="x >")
-        with pytest.raises(LinkError, match="link-0 may not subscribe: column"):
+        here.links[0].subscribe(7, ArrivalRoute([], "world/area", 0), text="x >")
+        with pytest.raises(BusConnectionError, match="link-0 may not subscribe: column"):
             await here.links[0].settle()
 
     play(tmp_path, scene, numbers=[0])
@@ -298,7 +313,7 @@ def test_packets_are_cut_wherever_the_bytes_were(seed: int) -> None:
     sizes = rng.choice([0, 1, 100, 113, 114, 115, 16_000, 16_400, 70_000], 12)
     packets = [encode(Publish("a/b", bytes(int(size)))) for size in sizes]
     stream = b"".join([*packets, PINGRESP])
-    cutter, found, at = Cutter(), [], 0
+    cutter, found, at = PacketSplitter(), [], 0
     while at < len(stream):
         size = int(rng.choice([1, 2, 3, 50, 5_000, 100_000]))
         found += cutter.cut(stream[at : at + size])
@@ -311,9 +326,9 @@ def test_a_length_that_cannot_be_ends_the_connection() -> None:
         def write(self, data: Any) -> None:
             """What is written reaches nobody."""
 
-    async def scene() -> list[LinkError]:
-        link = Link(0, "odd", lambda: 0.0)
-        losses: list[LinkError] = []
+    async def scene() -> list[BusConnectionError]:
+        link = BusConnection(0, "odd", lambda: 0.0)
+        losses: list[BusConnectionError] = []
         link.lost = losses.append
         link.connection_made(Nowhere())
         link.data_received(encode(Connack()))
@@ -328,7 +343,7 @@ def test_what_is_known_is_not_read_again_and_not_kept_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(mqtt_bus, "_KNOWN_MAX", 2)
-    known = Known()
+    known = PacketCache()
     for number in range(3):
         known.put(bytes([number]), Publish("a", bytes([number])))
     assert known.get(b"\0") is None

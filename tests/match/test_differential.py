@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from rove.bench.match.scan import Scan
 from rove.lang import Delivery, RankedWindow, Subscription, matches, parse, to_text
 from rove.lang.values import change_state
 from rove.match.designs.design import parse_evolve
@@ -33,7 +34,6 @@ from rove.match.index import index
 from rove.match.matcher import Matcher
 from rove.match.ranked.ranks import RankedDelivery, is_conditional
 from rove.match.ranked.windows import Windows
-from rove.match.scan import Scan
 from rove.testing.boxes import Boxes, Events
 from rove.testing.differential import (
     Counts,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rove.metrics.database import Reading
 from rove.metrics.worlds import world_beginning, world_readings
-from rove.world.runs.results import Sample
+from rove.world.runs.results import RunSample
 
 
 class Own(NamedTuple):
@@ -25,7 +25,7 @@ def test_a_reading_for_each_figure() -> None:
     ]
     figures = {"subscriptions": 3, "subscribes": 9}
     assert world_readings(Own(2.5, "area", figures), "r", "dense", 100.0) == wanted
-    assert world_readings(Sample(102.5, "area", dict(figures)), "r", "dense") == wanted
+    assert world_readings(RunSample(102.5, "area", dict(figures)), "r", "dense") == wanted
 
 
 def test_audiences_are_told_from_engines() -> None:

@@ -21,7 +21,13 @@ from websockets.sync.client import ClientConnection, connect
 from rove.monitor.serving import Settings, serve
 from rove.serve.config import Access, Config, Data, Listen
 from rove.serve.passwords import set_password
-from rove.world.runs.scenarios import Air, Engines, MapChoice, People, Scenario
+from rove.world.runs.scenarios import (
+    AirSettings,
+    EngineSettings,
+    MapSettings,
+    PeopleSettings,
+    Scenario,
+)
 from tests.effort import PATIENCE_S
 from tests.serve.conftest import Running as RunningBroker
 
@@ -33,10 +39,10 @@ def yard(**changes: Any) -> Scenario:
     found = {
         "title": "Yard",
         "about": "A few people walk about.",
-        "map": MapChoice(generate="plain", width=200.0, height=150.0),
-        "people": People(players=20, items=5, servers=4),
-        "engines": Engines(use=ENGINES),
-        "air": Air(sensors=6),
+        "map": MapSettings(generate="plain", width=200.0, height=150.0),
+        "people": PeopleSettings(players=20, items=5, servers=4),
+        "engines": EngineSettings(use=ENGINES),
+        "air": AirSettings(sensors=6),
         "seconds": 2.0,
         "name": "yard",
         **changes,
@@ -188,7 +194,7 @@ class Live:
 def _patient() -> Iterator[None]:
     """A world takes long to be made on a busy machine; who asks for it waits."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rove.monitor.live.READY_S", PATIENCE_S)
+        patch.setattr("rove.monitor.hub.READY_S", PATIENCE_S)
         yield
 
 

@@ -134,7 +134,7 @@ def test_guessing_is_slowed_down(
 def test_a_broker_that_is_away_locks_nobody_out_and_lets_nobody_in(
     guarded_broker: RunningBroker, start_monitor: StartMonitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rove.monitor.broker.FRESH_S", 0.0)
+    monkeypatch.setattr("rove.monitor.broker_client.FRESH_S", 0.0)
     monitor = start_monitor(broker=guarded_broker.url(""))
     cookie = cookie_of(log_in(monitor, "admin"))
     assert monitor.get("/api/scenarios", cookie).status == 200

@@ -11,7 +11,7 @@ from rove.metrics.database import Database, Reading, Run
 from rove.metrics.naming import metric_name
 from rove.metrics.worlds import world_labels
 from rove.monitor import export
-from rove.monitor.export import FIGURES, LOOKS, ExportError, look_of, report
+from rove.monitor.export import FIGURES, LINE_STYLES, ExportError, line_style_of, report
 
 PAGE = Path(export.__file__).parent / "page"
 BEGAN = 1_790_000_000.0
@@ -157,18 +157,18 @@ def test_one_engine_is_compared_with_nobody(database: Database) -> None:
 def test_colours_are_those_of_the_page() -> None:
     style = (PAGE / "style.css").read_text(encoding="utf-8")
     light, dark = style.split("@media (prefers-color-scheme: dark)", 1)
-    for name, look in LOOKS.items():
+    for name, look in LINE_STYLES.items():
         assert f"--engine-{name}: {look.light};" in light
         assert f"--engine-{name}: {look.dark};" in dark
 
 
 def test_dashes_are_those_of_the_page() -> None:
     source = (PAGE / "app.js").read_text(encoding="utf-8")
-    for name, look in LOOKS.items():
+    for name, look in LINE_STYLES.items():
         if not name.startswith("other"):
             assert f"{name}: [{look.dash.replace(' ', ', ')}]," in source
-    assert look_of("evolving-pes", 4) == "pes"
-    assert look_of("somebody's own", 4) == "other2"
+    assert line_style_of("evolving-pes", 4) == "pes"
+    assert line_style_of("somebody's own", 4) == "other2"
 
 
 def test_titles_and_units_are_those_of_the_page() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rove.monitor.frames import TOLERANCE_M, Areas, Motion, header_of
+from rove.monitor.frames import TOLERANCE_M, ClientAreas, Motion, header_of
 from tests.monitor.conftest import read_frame
 
 TICK_S = 0.1
@@ -99,7 +99,7 @@ def rectangles(count: int, vx: float = 1.0) -> np.ndarray:
 
 
 def test_rectangles_that_move_as_foreseen_are_told_once() -> None:
-    there, here = Areas(5), Areas(5)
+    there, here = ClientAreas(5), ClientAreas(5)
     clients = np.arange(5, dtype=np.int32)
     first = there.look(clients, rectangles(5), 1, 0.1)
     here.take(first)
@@ -116,7 +116,7 @@ def test_rectangles_that_move_as_foreseen_are_told_once() -> None:
 
 
 def test_when_rectangles_are_gone_all_are_told_anew() -> None:
-    there, here = Areas(4), Areas(4)
+    there, here = ClientAreas(4), ClientAreas(4)
     here.take(there.look(np.arange(4, dtype=np.int32), rectangles(4), 1, 0.1))
     frame = there.look(np.arange(2, dtype=np.int32), rectangles(4)[:2], 2, 0.1)
     here.take(frame)

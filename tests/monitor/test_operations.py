@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rove.monitor import operations
-from rove.monitor.broker import Answer
+from rove.monitor.broker_client import BrokerAnswer
 from rove.monitor.operations import fault_of, jobs, metrics_json, why_slow
 from rove.pipeline.jobs.status import Reporter
 from rove.serve.config import Channel, Lake, Matchers
@@ -89,7 +89,7 @@ def test_a_client_that_is_away_is_found_with_its_reason(
     assert monitor.get("/api/broker/slow").json == []
     assert broker.post("/sessions/phone/subscriptions", {"topic": "air/#"}).status == 201
     assert broker.post("/publish?topic=air/1", b"{}").status == 200
-    monkeypatch.setattr("rove.monitor.broker.FRESH_S", 0.0)
+    monkeypatch.setattr("rove.monitor.broker_client.FRESH_S", 0.0)
     found: list[Any] = []
     while not found:
         found = monitor.get("/api/broker/slow").json
@@ -167,7 +167,7 @@ def test_policies_are_there_if_the_broker_runs_any(
 
 def test_metrics_are_read_by_series() -> None:
     text = b'# HELP a b\n# TYPE a counter\na 1\nb_total{design="lees"} 2.5\n'
-    assert metrics_json(Answer(200, "text/plain", text)) == {
+    assert metrics_json(BrokerAnswer(200, "text/plain", text)) == {
         "a": 1.0,
         'b_total{design="lees"}': 2.5,
     }
@@ -175,7 +175,7 @@ def test_metrics_are_read_by_series() -> None:
 
 @pytest.mark.parametrize("body", [b"oops", b"[]", b'{"other": 1}', b"\xff"])
 def test_a_refusal_that_cannot_be_read_is_still_one(body: bytes) -> None:
-    assert fault_of(Answer(500, "text/plain", body)).status == 502
+    assert fault_of(BrokerAnswer(500, "text/plain", body)).status == 502
 
 
 def test_jobs_are_as_their_files_say(tmp_path: Path, start_monitor: StartMonitor) -> None:

@@ -1,14 +1,14 @@
 """Readings as means of squares."""
 
 from rove.monitor.sensors import KEPT_S, SensorMap
-from rove.world.feeds.audiences import Feed
+from rove.world.feeds.audiences import FeedPublication
 from rove.world.map.maps import Map
 
 MAP = Map("field", 100.0, 50.0)
 
 
-def feed(name: str, at: float, **attributes: object) -> Feed:
-    return Feed(f"air/{name}", attributes, at)
+def feed(name: str, at: float, **attributes: object) -> FeedPublication:
+    return FeedPublication(f"air/{name}", attributes, at)
 
 
 def test_a_square_has_the_mean_of_who_is_in_it_now() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rove.errors import UsageError
 from rove.monitor.serving import MonitorError, Settings, check, serve
-from rove.world.runs.scenarios import Traffic
+from rove.world.runs.scenarios import TrafficSettings
 from tests.effort import PATIENCE_S
 from tests.monitor.conftest import Running, yard
 
@@ -52,7 +52,7 @@ def test_it_stops_while_pages_are_open(start_monitor: Callable[..., Running]) ->
 def test_without_a_world_there_is_none(
     start_monitor: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rove.monitor.live.ALIVE_S", 0.2)
+    monkeypatch.setattr("rove.monitor.hub.ALIVE_S", 0.2)
     monitor = start_monitor()
     assert monitor.get("/api/world").status == 404
     assert monitor.get("/api/sensors").status == 404
@@ -80,7 +80,7 @@ def test_a_world_whose_process_died_can_be_begun_again(
 
 
 def test_a_scenario_that_cannot_be_played_says_why(start_monitor: Callable[..., Running]) -> None:
-    monitor = start_monitor(scenario=yard(traffic=Traffic(vehicles=5)))
+    monitor = start_monitor(scenario=yard(traffic=TrafficSettings(vehicles=5)))
     answer = monitor.get("/api/world")
     assert answer.status == 503
     assert "has no roads" in answer.json["error"]

@@ -9,11 +9,13 @@ import pytest
 from rove.monitor import svg
 
 
-def line(name: str, values: list[float], *, dash: str = "", is_heavy: bool = False) -> svg.Line:
-    return svg.Line(name, "area", dash, is_heavy, list(range(len(values))), values)
+def line(
+    name: str, values: list[float], *, dash: str = "", is_heavy: bool = False
+) -> svg.ChartLine:
+    return svg.ChartLine(name, "area", dash, is_heavy, list(range(len(values))), values)
 
 
-def drawn(*lines: svg.Line) -> ElementTree.Element:
+def drawn(*lines: svg.ChartLine) -> ElementTree.Element:
     """What a reader of XML makes of it."""
     return ElementTree.fromstring(svg.chart("Subscriptions", "subscriptions", list(lines)))
 

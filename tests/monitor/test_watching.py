@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rove.monitor.broker import Answer
+from rove.monitor.broker_client import BrokerAnswer
 from rove.monitor.watching import WELL, state_of
 from tests.monitor.conftest import Running
 from tests.serve.conftest import Running as RunningBroker
@@ -14,7 +14,7 @@ def test_a_broker_that_goes_away_is_a_note(
     broker: RunningBroker, start_monitor: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rove.monitor.watching.EVERY_S", 0.05)
-    monkeypatch.setattr("rove.monitor.broker.FRESH_S", 0.0)
+    monkeypatch.setattr("rove.monitor.broker_client.FRESH_S", 0.0)
     monitor = start_monitor(broker=broker.url(""))
     with monitor.live() as page:
         assert page.message("hello")
@@ -36,4 +36,4 @@ def test_a_broker_that_goes_away_is_a_note(
     ],
 )
 def test_what_it_says_of_itself(status: int, body: bytes, told: str) -> None:
-    assert state_of(Answer(status, "application/json", body)) == told
+    assert state_of(BrokerAnswer(status, "application/json", body)) == told

@@ -17,6 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     V5,
@@ -43,9 +45,7 @@ from rove.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from rove.mqtt.properties import TABLE, Place
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
+from rove.mqtt.properties import TABLE, PacketType
 from tests.effort import examples
 
 # --- packets that their sender may send -------------------------------------------------------
@@ -93,7 +93,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 def properties_of(
-    place: Place, *, without: tuple[str, ...] = (), **always: st.SearchStrategy[Any]
+    place: PacketType, *, without: tuple[str, ...] = (), **always: st.SearchStrategy[Any]
 ) -> st.SearchStrategy[Properties]:
     names = [each.name for each in TABLE if place in each.places and each.name not in without]
     optional = {name: VALUES[name] for name in names if name not in always}
@@ -103,7 +103,7 @@ def properties_of(
 
 @st.composite
 def wills(draw: st.DrawFn, version: int) -> Will:
-    properties = draw(properties_of(Place.WILL)) if version == V5 else NO_PROPERTIES
+    properties = draw(properties_of(PacketType.WILL)) if version == V5 else NO_PROPERTIES
     qos = draw(st.integers(0, 2))
     return Will(draw(NAMES), draw(BYTES), qos, draw(st.booleans()), properties)
 
@@ -112,7 +112,7 @@ def wills(draw: st.DrawFn, version: int) -> Will:
 def connects(draw: st.DrawFn, version: int) -> Connect:
     properties = NO_PROPERTIES
     if version == V5:
-        properties = draw(properties_of(Place.CONNECT))
+        properties = draw(properties_of(PacketType.CONNECT))
         if properties.authentication_method is None:
             properties = msgspec.structs.replace(properties, authentication_data=None)
     user_name = draw(st.none() | TEXTS)
@@ -128,7 +128,7 @@ def connects(draw: st.DrawFn, version: int) -> Connect:
 def publishes(draw: st.DrawFn, version: int, from_server: bool) -> Publish:
     properties = NO_PROPERTIES
     if version == V5:
-        properties = draw(properties_of(Place.PUBLISH, without=("subscription_ids",)))
+        properties = draw(properties_of(PacketType.PUBLISH, without=("subscription_ids",)))
         if from_server:
             ids = tuple(draw(st.lists(NUMBERS, max_size=3)))
             properties = msgspec.structs.replace(properties, subscription_ids=ids)
@@ -146,7 +146,7 @@ def codes(kind: type) -> set[int]:
 
 
 def answers(
-    kind: type[Puback | Pubrec | Pubrel | Pubcomp], place: Place, reasons: set[int]
+    kind: type[Puback | Pubrec | Pubrel | Pubcomp], place: PacketType, reasons: set[int]
 ) -> st.SearchStrategy[Packet]:
     return st.builds(kind, PACKET_IDS, st.sampled_from(sorted(reasons)), properties_of(place))
 
@@ -168,10 +168,10 @@ SERVERS_ONLY = {135, 137, 139, 141, 142, 143, *range(154, 163)}
 """Reasons of DISCONNECT that a client does not send."""
 
 BOTH_WAYS_5 = [
-    answers(Puback, Place.PUBACK, codes(mqtt5.PubAckReasonCode)),
-    answers(Pubrec, Place.PUBREC, codes(mqtt5.PubRecReasonCode)),
-    answers(Pubrel, Place.PUBREL, codes(mqtt5.PubRelReasonCode)),
-    answers(Pubcomp, Place.PUBCOMP, codes(mqtt5.PubCompReasonCode)),
+    answers(Puback, PacketType.PUBACK, codes(mqtt5.PubAckReasonCode)),
+    answers(Pubrec, PacketType.PUBREC, codes(mqtt5.PubRecReasonCode)),
+    answers(Pubrel, PacketType.PUBREL, codes(mqtt5.PubRelReasonCode)),
+    answers(Pubcomp, PacketType.PUBCOMP, codes(mqtt5.PubCompReasonCode)),
 ]
 FROM_CLIENT_5 = st.one_of(
     publishes(V5, False),
@@ -180,46 +180,55 @@ FROM_CLIENT_5 = st.one_of(
         Subscribe,
         PACKET_IDS,
         st.lists(options(V5), min_size=1, max_size=3).map(tuple),
-        properties_of(Place.SUBSCRIBE),
+        properties_of(PacketType.SUBSCRIBE),
     ),
     st.builds(
         Unsubscribe,
         PACKET_IDS,
         st.lists(FILTERS, min_size=1, max_size=3).map(tuple),
-        properties_of(Place.UNSUBSCRIBE),
+        properties_of(PacketType.UNSUBSCRIBE),
     ),
     st.just(Pingreq()),
     st.builds(
         Disconnect,
         st.sampled_from(sorted(codes(mqtt5.DisconnectReasonCode) - SERVERS_ONLY)),
-        properties_of(Place.DISCONNECT),
+        properties_of(PacketType.DISCONNECT),
     ),
     st.builds(
-        Auth, st.sampled_from([0x18, 0x19]), properties_of(Place.AUTH, authentication_method=TEXTS)
+        Auth,
+        st.sampled_from([0x18, 0x19]),
+        properties_of(PacketType.AUTH, authentication_method=TEXTS),
     ),
 )
 FROM_SERVER_5 = st.one_of(
     publishes(V5, True),
     *BOTH_WAYS_5,
-    st.builds(Connack, st.booleans(), st.just(0), properties_of(Place.CONNACK)),
+    st.builds(Connack, st.booleans(), st.just(0), properties_of(PacketType.CONNACK)),
     st.builds(
         Connack,
         st.just(False),
         st.sampled_from(sorted(codes(mqtt5.ConnAckReasonCode))),
-        properties_of(Place.CONNACK),
+        properties_of(PacketType.CONNACK),
     ),
-    st.builds(Suback, PACKET_IDS, some(codes(mqtt5.SubAckReasonCode)), properties_of(Place.SUBACK)),
     st.builds(
-        Unsuback, PACKET_IDS, some(codes(mqtt5.UnsubAckReasonCode)), properties_of(Place.UNSUBACK)
+        Suback, PACKET_IDS, some(codes(mqtt5.SubAckReasonCode)), properties_of(PacketType.SUBACK)
+    ),
+    st.builds(
+        Unsuback,
+        PACKET_IDS,
+        some(codes(mqtt5.UnsubAckReasonCode)),
+        properties_of(PacketType.UNSUBACK),
     ),
     st.just(Pingresp()),
     st.builds(
         Disconnect,
         st.sampled_from(sorted(codes(mqtt5.DisconnectReasonCode) - {4})),
-        properties_of(Place.DISCONNECT, without=("session_expiry_s",)),
+        properties_of(PacketType.DISCONNECT, without=("session_expiry_s",)),
     ),
     st.builds(
-        Auth, st.sampled_from([0x00, 0x18]), properties_of(Place.AUTH, authentication_method=TEXTS)
+        Auth,
+        st.sampled_from([0x00, 0x18]),
+        properties_of(PacketType.AUTH, authentication_method=TEXTS),
     ),
 )
 BOTH_WAYS_311 = [st.builds(kind, PACKET_IDS) for kind in (Puback, Pubrec, Pubrel, Pubcomp)]
@@ -258,7 +267,7 @@ Flow = tuple[int, bool, list[Packet]]
 # --- out and back -----------------------------------------------------------------------------
 
 
-def in_pieces(reader: Reader, pieces: list[bytes]) -> list[Packet | Malformed]:
+def in_pieces(reader: PacketDecoder, pieces: list[bytes]) -> list[Packet | Malformed]:
     return [packet for piece in pieces for packet in reader.feed(piece)]
 
 
@@ -266,14 +275,14 @@ def in_pieces(reader: Reader, pieces: list[bytes]) -> list[Packet | Malformed]:
 def test_what_is_written_is_read(flow: Flow) -> None:
     version, from_server, packets = flow
     written = b"".join([encode(packet, version) for packet in packets])
-    assert Reader(version=version, from_server=from_server).feed(written) == packets
+    assert PacketDecoder(version=version, from_server=from_server).feed(written) == packets
 
 
 @pytest.mark.parametrize("version", [V5, V311])
 def test_connects_are_read(version: int) -> None:
     @given(connects(version))
     def check(packet: Connect) -> None:
-        reader = Reader()
+        reader = PacketDecoder()
         assert reader.feed(encode(packet)) == [packet]
         assert reader.version == version
 
@@ -295,7 +304,7 @@ def check_all_cuts(
     cuts = [[written[:at], written[at:]] for at in range(len(written) + 1)]
     cuts.append([written[at : at + 1] for at in range(len(written))])
     for pieces in cuts:
-        reader = Reader(version=version, from_server=from_server)
+        reader = PacketDecoder(version=version, from_server=from_server)
         assert in_pieces(reader, pieces) == expected
 
 
@@ -304,7 +313,7 @@ def check_all_cuts(
 
 def check_survives(written: bytes, version: int | None, from_server: bool) -> None:
     """No exception, one end at most, and the same however the bytes were cut."""
-    found = Reader(version=version, from_server=from_server).feed(written)
+    found = PacketDecoder(version=version, from_server=from_server).feed(written)
     assert all(not isinstance(packet, Malformed) for packet in found[:-1])
     check_all_cuts(written, version, from_server, found)
 
@@ -348,12 +357,14 @@ def damaged(draw: st.DrawFn, written: bytes) -> bytes:
 def test_what_is_read_from_damaged_bytes_can_be_written(flow: Flow, data: st.DataObject) -> None:
     """The reader gives nothing that is not a packet: its own bytes are read as the same."""
     version, from_server, packets = flow
-    found = Reader(version=version, from_server=from_server).feed(
+    found = PacketDecoder(version=version, from_server=from_server).feed(
         data.draw(damaged(encode(packets[0], version)))
     )
     for packet in found:
         if not isinstance(packet, Malformed):
-            again = Reader(version=version, from_server=from_server).feed(encode(packet, version))
+            again = PacketDecoder(version=version, from_server=from_server).feed(
+                encode(packet, version)
+            )
             assert again == [packet]
 
 
@@ -538,14 +549,14 @@ def test_the_stranger_reads_what_we_write(packet: Packet) -> None:
 @given(st.one_of(connects(V5), FROM_CLIENT_5))
 @examples(300)
 def test_we_read_what_the_stranger_writes_as_a_client(packet: Packet) -> None:
-    reader = Reader(version=None if isinstance(packet, Connect) else V5)
+    reader = PacketDecoder(version=None if isinstance(packet, Connect) else V5)
     assert reader.feed(there(packet).write()) == [left_by_stranger(packet)]
 
 
 @given(FROM_SERVER_5)
 @examples(300)
 def test_we_read_what_the_stranger_writes_as_a_server(packet: Packet) -> None:
-    reader = Reader(version=V5, from_server=True)
+    reader = PacketDecoder(version=V5, from_server=True)
     assert reader.feed(there(packet).write()) == [left_by_stranger(packet)]
 
 

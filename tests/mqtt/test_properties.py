@@ -8,9 +8,9 @@ from rove.mqtt.packets import NO_PROPERTIES, Properties, Reason
 from rove.mqtt.properties import (
     TABLE,
     VARINT_MAX,
-    Fault,
     Fields,
-    Place,
+    PacketFault,
+    PacketType,
     Property,
     read,
     write,
@@ -107,7 +107,7 @@ def test_a_variable_byte_integer_comes_back(value: int) -> None:
     ],
 )
 def test_a_bad_variable_byte_integer(written: str, words: str) -> None:
-    with pytest.raises(Fault, match=words) as caught:
+    with pytest.raises(PacketFault, match=words) as caught:
         fields_of(bytes.fromhex(written)).varint("size")
     assert caught.value.reason == Reason.MALFORMED_PACKET
 
@@ -133,7 +133,7 @@ def test_fields_are_taken_one_after_the_other() -> None:
 def test_fields_end_where_they_are_told() -> None:
     fields = Fields(b"xx\x00\x01yyy", 2, 5)
     assert fields.binary("a") == b"y"
-    with pytest.raises(Fault, match="the b is missing"):
+    with pytest.raises(PacketFault, match="the b is missing"):
         fields.byte("b")
 
 
@@ -141,12 +141,14 @@ def test_fields_end_where_they_are_told() -> None:
 def test_no_field_reads_beyond_the_end(size: int) -> None:
     data = bytes.fromhex("0004 61626364 0000")
     for take in (Fields.text, Fields.binary):
-        with pytest.raises(Fault, match="the thing needs"):
+        with pytest.raises(PacketFault, match="the thing needs"):
             take(Fields(data, 0, size), "thing")
     for take_number in (Fields.two, Fields.four):
         needed = 2 if take_number is Fields.two else 4
         if size < needed:
-            with pytest.raises(Fault, match=f"the thing needs {needed} bytes and {size} are left"):
+            with pytest.raises(
+                PacketFault, match=f"the thing needs {needed} bytes and {size} are left"
+            ):
                 take_number(Fields(data, 0, size), "thing")
 
 
@@ -163,7 +165,7 @@ def test_only_utf_8_without_nul_is_text(raw: bytes) -> None:
         expected = "\0"
     fields = fields_of(write_binary(raw))
     if "\0" in expected:
-        with pytest.raises(Fault, match="the text"):
+        with pytest.raises(PacketFault, match="the text"):
             fields.text("text")
     else:
         assert fields.text("text") == expected
@@ -173,7 +175,7 @@ def test_only_utf_8_without_nul_is_text(raw: bytes) -> None:
     "raw", ["C080", "C1BF", "E08080", "EDA080", "EDBFBF", "F4908080", "F8888080", "80", "C3", "FF"]
 )
 def test_what_is_not_utf_8(raw: str) -> None:
-    with pytest.raises(Fault, match="the text is not UTF-8 at its byte 0"):
+    with pytest.raises(PacketFault, match="the text is not UTF-8 at its byte 0"):
         fields_of(write_binary(bytes.fromhex(raw))).text("text")
 
 
@@ -181,35 +183,37 @@ def test_what_is_not_utf_8(raw: str) -> None:
 
 
 def test_no_properties_are_one_byte_and_one_object() -> None:
-    assert write(NO_PROPERTIES, Place.PUBLISH) == b"\x00"
-    assert write(Properties(), Place.PUBLISH) == b"\x00"
-    assert read(fields_of(b"\x00"), Place.PUBLISH) is NO_PROPERTIES
+    assert write(NO_PROPERTIES, PacketType.PUBLISH) == b"\x00"
+    assert write(Properties(), PacketType.PUBLISH) == b"\x00"
+    assert read(fields_of(b"\x00"), PacketType.PUBLISH) is NO_PROPERTIES
 
 
 def test_only_what_a_place_can_have_is_written() -> None:
     everything = Properties(
         user=(("a", "b"),), payload_format=1, receive_max=2, reason_string="r", will_delay_s=3
     )
-    assert write(everything, Place.PUBACK).hex() == "0b" + "1f000172" + "2600016100" + "0162"
-    assert write(everything, Place.WILL).hex() == "0e" + "0101" + "1800000003" + "26000161000162"
-    assert write(everything, Place.PINGREQ) == b"\x00"
+    assert write(everything, PacketType.PUBACK).hex() == "0b" + "1f000172" + "2600016100" + "0162"
+    assert (
+        write(everything, PacketType.WILL).hex() == "0e" + "0101" + "1800000003" + "26000161000162"
+    )
+    assert write(everything, PacketType.PINGREQ) == b"\x00"
 
 
 def test_zero_is_written_and_none_is_not() -> None:
     properties = Properties(payload_format=0, message_expiry_s=0, content_type="")
-    assert write(properties, Place.PUBLISH).hex() == "0a" + "0100" + "0200000000" + "030000"
-    assert read(fields_of(write(properties, Place.PUBLISH)), Place.PUBLISH) == properties
+    assert write(properties, PacketType.PUBLISH).hex() == "0a" + "0100" + "0200000000" + "030000"
+    assert read(fields_of(write(properties, PacketType.PUBLISH)), PacketType.PUBLISH) == properties
 
 
 def test_reading_stops_at_the_end_of_the_properties() -> None:
     fields = fields_of(bytes.fromhex("02 0101 0101"))
-    assert read(fields, Place.PUBLISH) == Properties(payload_format=1)
+    assert read(fields, PacketType.PUBLISH) == Properties(payload_format=1)
     assert fields.rest() == b"\x01\x01"
 
 
 def test_a_value_may_not_reach_beyond_the_properties() -> None:
-    with pytest.raises(Fault, match="message expiry interval needs 4 bytes and 2 are left"):
-        read(fields_of(bytes.fromhex("03 020000 0000")), Place.PUBLISH)
+    with pytest.raises(PacketFault, match="message expiry interval needs 4 bytes and 2 are left"):
+        read(fields_of(bytes.fromhex("03 020000 0000")), PacketType.PUBLISH)
 
 
 EXAMPLES: dict[str, tuple[str, object]] = {
@@ -253,13 +257,15 @@ def test_a_property_by_hand(entry: Property) -> None:
     written, value = EXAMPLES[entry.name]
     raw = bytes.fromhex(written)
     expected = Properties(**{entry.name: value})  # type: ignore[arg-type]
-    for place in Place:
+    for place in PacketType:
         if place in entry.places:
             assert write(expected, place) == write_varint(len(raw)) + raw
             assert read(section(raw), place) == expected
         else:
             assert write(expected, place) == b"\x00"
-            with pytest.raises(Fault, match=f"{entry.title} .* does not belong in {place.name}"):
+            with pytest.raises(
+                PacketFault, match=f"{entry.title} .* does not belong in {place.name}"
+            ):
                 read(section(raw), place)
 
 
@@ -271,7 +277,7 @@ def test_a_property_stands_once_unless_it_may_repeat(entry: Property) -> None:
         found = read(section(raw, raw), place)
         assert len(getattr(found, entry.name)) == 2
     else:
-        with pytest.raises(Fault, match=f"the {entry.title} stands there twice") as caught:
+        with pytest.raises(PacketFault, match=f"the {entry.title} stands there twice") as caught:
             read(section(raw, raw), place)
         assert caught.value.reason == Reason.PROTOCOL_ERROR
 
@@ -280,6 +286,6 @@ def test_a_property_stands_once_unless_it_may_repeat(entry: Property) -> None:
 def test_a_property_that_breaks_off_is_refused(entry: Property) -> None:
     raw = bytes.fromhex(EXAMPLES[entry.name][0])
     for size in range(1, len(raw)):
-        with pytest.raises(Fault, match=r"are left|is missing") as caught:
+        with pytest.raises(PacketFault, match=r"are left|is missing") as caught:
             read(section(raw[:size]), min(entry.places))
         assert caught.value.reason == Reason.MALFORMED_PACKET

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from rove.monitor.frames import Areas, Motion
+from rove.monitor.frames import ClientAreas, Motion
 from tests.effort import some
 from tests.page.conftest import PATIENCE_MS, PLAYERS, RunningMonitor, Shot, Watched
 from tests.page.plain_monitor import PlainMonitor
@@ -363,7 +363,7 @@ def test_frames_are_read_as_the_server_writes_them(scripts: Any) -> None:
     x, y, v = np.array([1.5, 2.5, 3.5]), np.array([4.0, 5.0, 6.0]), np.array([0.25, -1.0, 0.0])
     legs = motion.look(x, y, v, -v, 7, 0.7, 0.1)
     boxes = np.array([[1.0, 2.0, 30.0, 20.0, 0.5, -0.5]])
-    areas = Areas(3).look(np.array([2], np.int32), boxes, 7, 0.7)
+    areas = ClientAreas(3).look(np.array([2], np.int32), boxes, 7, 0.7)
     read = """
         const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
         return given.map((text) => {

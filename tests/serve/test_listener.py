@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import PINGREQ, PINGRESP, encode
 from rove.mqtt.packets import Connack, Connect, Disconnect, Packet, Publish, Reason
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import PINGREQ, PINGRESP, encode
 from rove.serve.config import Config, Data, Listen
 from rove.serve.listener import peer_name
 from rove.serve.server import Server
@@ -46,7 +46,7 @@ async def exchange(port: int, *parts: bytes, until: int) -> list[Packet]:
     """Send parts one after the other; the first packets that come back."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     packets: list[Packet] = []
-    decoder = Reader(version=5, from_server=True)
+    decoder = PacketDecoder(version=5, from_server=True)
     for part in parts:
         writer.write(part)
         await writer.drain()

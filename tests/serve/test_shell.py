@@ -8,8 +8,10 @@ from rove.broker.access import Identity
 from rove.broker.broker import Broker
 from rove.broker.context import Output
 from rove.broker.limits import Limits
-from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Link
 from rove.broker.storage.journal import Changes
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     Connack,
     Connect,
@@ -22,8 +24,6 @@ from rove.mqtt.packets import (
     Suback,
     Subscribe,
 )
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
 from rove.serve.shell import MERGE_RETRY_S, Shell
 
 
@@ -56,7 +56,7 @@ class Ear:
         self.unsent_bytes = 0
         self.is_paused = False
         self.ended = ""
-        self._reader = Reader(version=5, from_server=True)
+        self._reader = PacketDecoder(version=5, from_server=True)
 
     def send(self, data: bytes) -> None:
         self.writes.append(data)

@@ -12,7 +12,7 @@ import pytest
 
 from rove.testing import broker_processes
 from rove.testing.broker_processes import (
-    BrokerBenchError,
+    BrokerProcessError,
     allow_many_files,
     cpu_seconds,
     mosquitto,
@@ -41,7 +41,9 @@ def test_rove_runs_listens_counts_and_ends(tmp_path: Path) -> None:
 
 def test_settings_reach_rove_and_its_last_words_reach_us(tmp_path: Path) -> None:
     with (
-        pytest.raises(BrokerBenchError, match=r"rove does not start: .*INFLIGHT_MAX.* allowed is"),
+        pytest.raises(
+            BrokerProcessError, match=r"rove does not start: .*INFLIGHT_MAX.* allowed is"
+        ),
         rove(tmp_path, {"ROVE_LIMITS__INFLIGHT_MAX": "many"}),
     ):
         pytest.fail("it started")

@@ -4,11 +4,11 @@ import pytest
 
 from rove.broker.storage.journal import Changes
 from rove.mqtt.packets import Connack, Puback, Publish
-from rove.testing.mqtt import START, SimulatedDisk, World
+from rove.testing.mqtt import START, SimulatedBroker, SimulatedDisk
 
 
 def test_the_example_of_the_module_holds() -> None:
-    world = World()
+    world = SimulatedBroker()
     alice = world.connect("alice")
     alice.subscribe("air/#", filter="NO2 > 40")
     bob = world.connect("bob")
@@ -31,7 +31,7 @@ def test_a_disk_has_what_was_applied() -> None:
 
 
 def test_held_commits_wait_until_they_are_told() -> None:
-    world = World(holds_commits=True)
+    world = SimulatedBroker(holds_commits=True)
     client = world.client("client")
     client.send_connect(expiry_s=60)
     assert client.inbox == []
@@ -42,7 +42,7 @@ def test_held_commits_wait_until_they_are_told() -> None:
 
 
 def test_a_crash_forgets_what_was_not_committed() -> None:
-    world = World()
+    world = SimulatedBroker()
     world.connect("kept", expiry_s=60)
     world.holds_commits = True
     lost = world.client("lost")
@@ -53,14 +53,14 @@ def test_a_crash_forgets_what_was_not_committed() -> None:
 
 
 def test_time_passes_only_when_told() -> None:
-    world = World()
+    world = SimulatedBroker()
     world.advance(2.5)
     assert world.now == START + 2.5
     assert world.broker.context.now == START + 2.5
 
 
 def test_a_dropped_connection_is_no_more() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect("client")
     client.drop()
     assert client.is_closed()
@@ -68,7 +68,7 @@ def test_a_dropped_connection_is_no_more() -> None:
 
 
 def test_only_says_what_came_instead() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect("client")
     client.publish("a", b"", 1)
     with pytest.raises(AssertionError, match=r"0 of Connack; in the inbox: .*Puback"):
@@ -77,7 +77,7 @@ def test_only_says_what_came_instead() -> None:
 
 
 def test_take_all_acknowledges_until_nothing_more_comes() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect("client")
     client.subscribe("a", qos=2)
     for qos in (0, 1, 2):

@@ -16,7 +16,7 @@ import pytest
 
 from rove.world.map.maps import Map
 from rove.world.map.tiles import Tiles
-from rove.world.runs.state import NOBODY, Changes, Clients, Entities, Ints, Kind
+from rove.world.runs.state import NOBODY, Clients, Entities, EntityKind, Ints, TickChanges
 
 WALLS = (
     ((20.0, 20.0), (35.0, 20.0), (35.0, 30.0), (20.0, 30.0)),
@@ -58,18 +58,18 @@ class Toy:
     def at(self) -> float:
         return self.tick * self.tick_s
 
-    def add(self, places: list[tuple[float, float]], kind: Kind = Kind.NPC) -> Ints:
+    def add(self, places: list[tuple[float, float]], kind: EntityKind = EntityKind.NPC) -> Ints:
         """More entities, from the next tick on."""
         first = len(self.entities)
         names = [f"e{first + i}" for i in range(len(places))]
         x, y = np.array(places, np.float64).reshape(-1, 2).T
         return self.entities.add(kind, names, x.copy(), y.copy())
 
-    def begin(self) -> Changes:
+    def begin(self) -> TickChanges:
         everybody = np.arange(len(self.entities), dtype=np.int32)
-        return Changes(self.tick, self.at, everybody, everybody, np.empty(0, np.int32))
+        return TickChanges(self.tick, self.at, everybody, everybody, np.empty(0, np.int32))
 
-    def step(self, act: Callable[[], None] = lambda: None) -> Changes:
+    def step(self, act: Callable[[], None] = lambda: None) -> TickChanges:
         """A tick: all move, `act` changes what it likes, and what has changed is found out."""
         of = self.entities
         self.tick += 1
@@ -94,7 +94,7 @@ class Toy:
         columns = (of.x, of.y, of.vx, of.vy, of.server, of.holder, of.uses)
         self._before = [column.copy() for column in columns]
 
-    def _changes(self) -> Changes:
+    def _changes(self) -> TickChanges:
         of, count = self.entities, len(self._before[0])
         columns: list[Any] = [of.x, of.y, of.vx, of.vy, of.server, of.holder, of.uses]
         differs = [now[:count] != then for now, then in zip(columns, self._before, strict=True)]
@@ -106,7 +106,7 @@ class Toy:
             np.flatnonzero(flags).astype(np.int32)
             for flags in (changed, differs[2] | differs[3], differs[4])
         ]
-        return Changes(self.tick, self.at, *numbers)
+        return TickChanges(self.tick, self.at, *numbers)
 
 
 class RandomToy(Toy):
@@ -118,14 +118,14 @@ class RandomToy(Toy):
         places = self.rng.uniform(0, side, (players + items, 2))
         super().__init__([], side=side, servers=int(options.get("servers", 3)))
         self.add([tuple(place) for place in places])
-        self.entities.kind[players:] = Kind.ITEM
+        self.entities.kind[players:] = EntityKind.ITEM
         self.clients = Clients(np.arange(players, dtype=np.int32), 10.0, 6.0)
         self._settle()
         self._remember()
         self.legs = int(options.get("leg_ticks", 20))
         self.jumps = float(options.get("jumps", 0.002))
 
-    def step(self, act: Callable[[], None] | None = None) -> Changes:
+    def step(self, act: Callable[[], None] | None = None) -> TickChanges:
         return super().step(self._anything if act is None else act)
 
     def _anything(self) -> None:
@@ -139,7 +139,7 @@ class RandomToy(Toy):
         out = (of.x < 0) | (of.x > side) | (of.y < 0) | (of.y > side)
         of.vx[out] = np.where(of.x[out] < side / 2, 3.0, -3.0)
         of.vy[out] = np.where(of.y[out] < side / 2, 2.0, -2.0)
-        items = np.flatnonzero(of.kind == Kind.ITEM).astype(np.int32)
+        items = np.flatnonzero(of.kind == EntityKind.ITEM).astype(np.int32)
         lying = items[of.holder[items] == NOBODY]
         of.vx[lying] = of.vy[lying] = 0.0
         self._handle_items(items)
@@ -147,7 +147,7 @@ class RandomToy(Toy):
         of.x[jumping] = rng.uniform(0, side, len(jumping))
         of.y[jumping] = rng.uniform(0, side, len(jumping))
         if rng.random() < self.jumps:
-            self.add([(float(rng.uniform(0, side)), float(rng.uniform(0, side)))], Kind.ITEM)
+            self.add([(float(rng.uniform(0, side)), float(rng.uniform(0, side)))], EntityKind.ITEM)
 
     def _handle_items(self, items: Ints) -> None:
         of, rng = self.entities, self.rng

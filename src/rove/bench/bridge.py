@@ -21,8 +21,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from rove.bench.measure import Measure
 from rove.bench.servers.kafka import KafkaServer, kafka_server
-from rove.bridge.routes import plan_of
-from rove.bridge.running import Bridge
+from rove.bridge.bridge import Bridge
+from rove.bridge.routes import config_of
 from rove.broker.storage.records import LogRow
 from rove.client import connect
 from rove.serve.disk.lake import Lake
@@ -93,10 +93,10 @@ def _inward(kafka: KafkaServer, port: int, tell: Callable[[str], None]) -> Itera
 
 def _rate(kafka: KafkaServer, route: dict[str, str], count: int, **more: str) -> float:
     """How many a second a route brings over, from the first to the last."""
-    plan = plan_of({"kafka": kafka.servers, "routes": [route], **more}, "the benchmark")
+    config = config_of({"kafka": kafka.servers, "routes": [route], **more}, "the benchmark")
 
     async def bring() -> float:
-        bridge = Bridge(plan, tell=lambda text: None)
+        bridge = Bridge(config, tell=lambda text: None)
         [progress] = bridge.progress
         running = asyncio.create_task(bridge.run())
         begin_s = sent = 0.0

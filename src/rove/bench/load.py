@@ -28,7 +28,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rove.testing.broker_processes import BrokerBenchError, allow_many_files, family
+from rove.testing.broker_processes import BrokerProcessError, allow_many_files, family
 
 _PIECE_BYTES: Final = 32_768
 
@@ -49,7 +49,7 @@ def run(module: str, job: object, found: type[Found], seconds_max: float) -> Fou
     )
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
-        raise BrokerBenchError(lines[-1] if lines else f"the load ended with {done.returncode}")
+        raise BrokerProcessError(lines[-1] if lines else f"the load ended with {done.returncode}")
     return msgspec.msgpack.decode(done.stdout, type=found)
 
 
@@ -63,7 +63,7 @@ def serve(
     allow_many_files()
     try:
         found = uvloop.run(carried_out(do(job), seconds_max(job)))
-    except BrokerBenchError as error:
+    except BrokerProcessError as error:
         print(error, file=sys.stderr)
         return 1
     answer = memoryview(msgspec.msgpack.encode(found))
@@ -88,9 +88,9 @@ async def carried_out(job: Coroutine[Any, Any, Found], seconds_max: float) -> Fo
         async with asyncio.timeout(seconds_max):
             return await task
     except asyncio.CancelledError:
-        raise BrokerBenchError(str(faults[0] if faults else "the load was stopped")) from None
+        raise BrokerProcessError(str(faults[0] if faults else "the load was stopped")) from None
     except TimeoutError:
-        raise BrokerBenchError("the load did not come to an end in time") from None
+        raise BrokerProcessError("the load did not come to an end in time") from None
 
 
 # --- clocks -----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ Names are `world.WHAT.PLAYERS…`:
 - `subscribing.DESIGN`: subscribe and unsubscribe operations beside those of resubscription, in an
   open country where people walk far, and missing and stale replica-seconds beside;
 - `live`: over MQTT in real time, tile-based, with a broker and a process for each role
-  (`rove.live.running`).
+  (`rove.live.launcher`).
 
 Players wander in a town that grows with them, so that everybody sees as many others.
 """
@@ -31,11 +31,11 @@ import numpy as np
 from rove.bench.measure import Measure
 from rove.bench.processes import Process, chosen_cores, together
 from rove.errors import RoveError
-from rove.live.running import run_live
+from rove.live.launcher import run_live
 from rove.world.engines.ensemble import Ensemble
 from rove.world.engines.registry import make_engine
-from rove.world.map.generating import generate
-from rove.world.runs.scenarios import Engines, MapChoice, People, Scenario
+from rove.world.map.generation import generate
+from rove.world.runs.scenarios import EngineSettings, MapSettings, PeopleSettings, Scenario
 from rove.world.runs.simulation import World
 
 FOUR: Final = ("object", "tile", "area", "evolving")
@@ -243,14 +243,14 @@ def live_scenario(clients: int, seconds: float) -> Scenario:
     return Scenario(
         title="Live",
         about="For `rove bench world`.",
-        map=MapChoice(generate="plain", width=side_m, height=side_m),
-        people=People(
+        map=MapSettings(generate="plain", width=side_m, height=side_m),
+        people=PeopleSettings(
             players=clients,
             reach=REACH_M,
             behaviour="wander",
             parameters={"range_m": 200.0, "pause_s": 0.0},
         ),
-        engines=Engines(use=(_LIVE_ENGINE,)),
+        engines=EngineSettings(use=(_LIVE_ENGINE,)),
         seconds=seconds,
         name="live",
     )

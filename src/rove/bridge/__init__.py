@@ -1,7 +1,7 @@
 """Between topics of the broker and topics of Kafka, both ways, each publication once.
 
-    lake ──by position──▶ outward ──transaction: records and position──▶ Kafka
-    Kafka ──by offset──▶ inward ──QoS 2, the packet identifier is the offset──▶ broker
+    lake ──by position──▶ outbound ──transaction: records and position──▶ Kafka
+    Kafka ──by offset──▶ inbound ──QoS 2, the packet identifier is the offset──▶ broker
 
 How far a route has come is a record of a compacted topic of Kafka, its *position*. Towards Kafka
 it is written in the transaction that writes the records, so that both count or neither. Towards

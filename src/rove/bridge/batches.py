@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from rove.bridge.translation import Record
+from rove.bridge.translation import KafkaRecord
 
 PACKET_IDS: Final = 65_535
 SPAN: Final = PACKET_IDS // 2
@@ -40,16 +40,18 @@ class Position(msgspec.Struct, frozen=True):
         return [packet_id_of(offset) for offset in range(self.unreleased, self.next)]
 
 
-def cut(records: Iterable[Record], batch_max: int = BATCH_MAX) -> tuple[list[Record], list[Record]]:
+def cut(
+    records: Iterable[KafkaRecord], batch_max: int = BATCH_MAX
+) -> tuple[list[KafkaRecord], list[KafkaRecord]]:
     """The records of one partition that make the next batch, and those that come after it."""
-    batch: list[Record] = []
-    rest: list[Record] = []
+    batch: list[KafkaRecord] = []
+    rest: list[KafkaRecord] = []
     for record in records:
         fits = len(batch) < batch_max and (not batch or record.offset - batch[0].offset < SPAN)
         (batch if fits and not rest else rest).append(record)
     return batch, rest
 
 
-def must_settle(position: Position, batch: list[Record]) -> bool:
+def must_settle(position: Position, batch: list[KafkaRecord]) -> bool:
     """Whether all that came before has to be released, and that written down, before this batch."""
     return batch[-1].offset - position.unreleased >= SPAN

@@ -28,7 +28,7 @@ class BridgeError(RoveError):
     """A bridge is set up wrongly, or has met what it cannot pass on."""
 
 
-class Route(
+class BridgeRoute(
     msgspec.Struct,
     frozen=True,
     kw_only=True,
@@ -53,18 +53,18 @@ class Route(
     """What happens at something that the other side cannot have."""
 
     @property
-    def is_outward(self) -> bool:
+    def is_to_kafka(self) -> bool:
         """Towards Kafka."""
         return self.source.startswith(MQTT)
 
     @property
     def kafka_topic(self) -> str:
-        return (self.target if self.is_outward else self.source).removeprefix(KAFKA)
+        return (self.target if self.is_to_kafka else self.source).removeprefix(KAFKA)
 
     @property
     def mqtt_topic(self) -> str:
         """A topic filter towards Kafka, otherwise a topic, perhaps with places in it."""
-        return (self.source if self.is_outward else self.target).removeprefix(MQTT)
+        return (self.source if self.is_to_kafka else self.target).removeprefix(MQTT)
 
     @property
     def title(self) -> str:
@@ -75,12 +75,12 @@ class Route(
         return re.sub(r"[^A-Za-z0-9._-]+", ".", made)[:100]
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that a bridge is told."""
+class BridgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The configuration of a bridge."""
 
     kafka: str
     """Its servers: `host:9092,other:9092`."""
-    routes: tuple[Route, ...]
+    routes: tuple[BridgeRoute, ...]
     name: str = "rove-bridge"
     """Of the topic with the positions; transactions and sessions begin with it."""
     broker: str = ""
@@ -91,24 +91,28 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """For every client of Kafka, by librdkafka's names: security and the like."""
 
 
-def plan_of(told: Mapping[str, Any], where: str) -> Plan:
-    """The plan that was told, checked; BridgeError says what is wrong with it."""
-    plan = converted(told, Plan, where, BridgeError)
-    if not _NAME.fullmatch(plan.name):
-        raise BridgeError(f"{where}: the name {plan.name!r} may have letters, digits and ._- only")
-    if not plan.routes:
+def config_of(told: Mapping[str, Any], where: str) -> BridgeConfig:
+    """The configuration, checked; BridgeError says what is wrong with it."""
+    config = converted(told, BridgeConfig, where, BridgeError)
+    if not _NAME.fullmatch(config.name):
+        raise BridgeError(
+            f"{where}: the name {config.name!r} may have letters, digits and ._- only"
+        )
+    if not config.routes:
         raise BridgeError(f"{where} has no routes; give at least one, from and to")
-    for route in plan.routes:
-        _check(route, plan, f"{where}, route {route.title!r}")
-    twice = [name for name, count in Counter(one.title for one in plan.routes).items() if count > 1]
+    for route in config.routes:
+        _check(route, config, f"{where}, route {route.title!r}")
+    twice = [
+        name for name, count in Counter(one.title for one in config.routes).items() if count > 1
+    ]
     if twice:
         raise BridgeError(
             f"{where} has two routes called {twice[0]!r}; give each a name of its own"
         )
-    return plan
+    return config
 
 
-def _check(route: Route, plan: Plan, where: str) -> None:
+def _check(route: BridgeRoute, config: BridgeConfig, where: str) -> None:
     if route.name and not _NAME.fullmatch(route.name):
         raise BridgeError(f"{where}: a name may have letters, digits and ._- only")
     ends = (route.source.partition(":")[0], route.target.partition(":")[0])
@@ -117,15 +121,15 @@ def _check(route: Route, plan: Plan, where: str) -> None:
             f"{where} goes from {route.source!r} to {route.target!r}; "
             "one is mqtt:TOPIC, the other kafka:TOPIC"
         )
-    if route.kafka_topic == plan.name:
-        raise BridgeError(f"{where}: {plan.name!r} is the topic of the bridge's own positions")
+    if route.kafka_topic == config.name:
+        raise BridgeError(f"{where}: {config.name!r} is the topic of the bridge's own positions")
     if not _TOPIC.fullmatch(route.kafka_topic):
         raise BridgeError(f"{where}: {route.kafka_topic!r} is no topic of Kafka")
-    if route.is_outward:
+    if route.is_to_kafka:
         fault = filter_fault(route.mqtt_topic)
         if fault is None and split_shared(route.mqtt_topic) is not None:
             fault = "a bridge reads the lake, which knows no shared subscriptions"
-        if not plan.lake:
+        if not config.lake:
             raise BridgeError(f"{where} reads the broker's lake; say where that is: lake = ...")
     else:
         fault = name_fault(_PLACES.sub("x", route.mqtt_topic))
@@ -140,7 +144,7 @@ def _check(route: Route, plan: Plan, where: str) -> None:
     key_of(route, where)
 
 
-def filter_of(route: Route, where: str = "") -> Subscription | None:
+def filter_of(route: BridgeRoute, where: str = "") -> Subscription | None:
     """The text of a route; None if it has none."""
     if not route.filter:
         return None
@@ -158,7 +162,7 @@ def filter_of(route: Route, where: str = "") -> Subscription | None:
     return found
 
 
-def key_of(route: Route, where: str = "") -> Attribute | None:
+def key_of(route: BridgeRoute, where: str = "") -> Attribute | None:
     """The attribute that is the key; None for the topic."""
     if not route.key:
         return None
@@ -171,3 +175,36 @@ def key_of(route: Route, where: str = "") -> Attribute | None:
         where = where or f"route {route.title!r}"
         raise BridgeError(f"{where}: the key {route.key!r} is no attribute, as place or site.id")
     return paths[0]
+
+
+class RouteProgress(msgspec.Struct):
+    """Of one route, since it was started."""
+
+    route: str
+    read: int = 0
+    """Publications or records that were looked at."""
+    sent: int = 0
+    """Of these, those that the other side has on disk."""
+    left: int = 0
+    """Those that do not meet the filter, or came from there."""
+    refused: int = 0
+    """Those that the other side cannot have, where the route says skip."""
+    position: int = -1
+    """Of the lake; or the sum of the next offsets."""
+    is_at_end: bool = False
+    """There was nothing more when it last looked."""
+    troubles: int = 0
+    """How often it had to begin again."""
+    trouble: str = ""
+    """The last of them, until it has gone on."""
+
+
+def progress_line(now: RouteProgress, before: RouteProgress | None, seconds: float) -> str:
+    """One line for people."""
+    per_s = (now.sent - (before.sent if before else 0)) / seconds if seconds > 0 else 0.0
+    parts = [f"{now.sent:,} sent ({per_s:,.0f}/s)"]
+    parts += [f"{now.left:,} left"] * bool(now.left)
+    parts += [f"{now.refused:,} refused"] * bool(now.refused)
+    parts.append("at the end" if now.is_at_end else f"position {now.position:,}")
+    parts += [f"waiting: {now.trouble}"] * bool(now.trouble)
+    return f"{now.route}: {', '.join(parts)}"

@@ -12,20 +12,20 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from rove.bridge.translation import Publication
+from rove.bridge.translation import BridgePublication
 from rove.client.connection import PersistentConnection
 from rove.client.errors import ClientError, in_words
-from rove.client.options import Options
-from rove.client.protocol import Delivery
+from rove.client.options import ClientOptions
+from rove.client.protocol import DeliveryToken
+from rove.client.session import ClientSession as ClientSession
 from rove.client.session import Outgoing
-from rove.client.session import Session as ClientSession
 from rove.mqtt.packets import Properties, Publish, Reason
 
 
-class Session:
+class BridgeSession:
     """One connection after the other, in one session."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ClientOptions) -> None:
         self._protocol = ClientSession(options.settings())
         self._connection = PersistentConnection(options, self._protocol, self)
         self._unanswered = self._unreleased = 0
@@ -48,7 +48,7 @@ class Session:
         """Go; the session stays."""
         await self._connection.close(forget=False)
 
-    def publish(self, packet_id: int, publication: Publication) -> None:
+    def publish(self, packet_id: int, publication: BridgePublication) -> None:
         """Send it, and hold it."""
         properties = Properties(user=publication.user)
         packet = Publish(
@@ -102,7 +102,7 @@ class Session:
 
     # -- for the connection --------------------------------------------------------------------
 
-    def arrived(self, publish: Publish, delivery: Delivery | None) -> None:
+    def arrived(self, publish: Publish, delivery: DeliveryToken | None) -> None:
         """Nothing was subscribed to."""
 
     def opened(self, session_present: bool) -> Sequence[Outgoing]:

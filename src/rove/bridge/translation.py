@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from rove.bridge.routes import BridgeError, Route, filter_of, key_of
+from rove.bridge.routes import BridgeError, BridgeRoute, filter_of, key_of
 from rove.lang import matches, selected
 from rove.lang.attributes import attributes_of
 from rove.lang.values import look_up
@@ -30,7 +30,7 @@ _RESERVED: Final = frozenset({"id", "valid-for"})
 """User properties that mean something to the broker."""
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
+class LakeRow(msgspec.Struct, frozen=True, gc=False):
     """A publication as the lake has it."""
 
     position: int
@@ -42,7 +42,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     user: tuple[tuple[str, str], ...] = ()
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class KafkaRecord(msgspec.Struct, frozen=True, gc=False):
     """A record of Kafka."""
 
     key: bytes | None
@@ -53,7 +53,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     offset: int = 0
 
 
-class Publication(msgspec.Struct, frozen=True, gc=False):
+class BridgePublication(msgspec.Struct, frozen=True, gc=False):
     """What is published on the broker."""
 
     topic: str
@@ -68,7 +68,7 @@ class Untranslatable(BridgeError):
 class Translator:
     """Of one route."""
 
-    def __init__(self, route: Route, bridge: str) -> None:
+    def __init__(self, route: BridgeRoute, bridge: str) -> None:
         self._route = route
         self._bridge = bridge
         self._text = filter_of(route)
@@ -77,7 +77,7 @@ class Translator:
 
     # -- towards Kafka -------------------------------------------------------------------------
 
-    def record(self, row: Row) -> Record | None:
+    def record(self, row: LakeRow) -> KafkaRecord | None:
         """What Kafka gets of a publication; None if that is nothing."""
         if not fits(self._route.mqtt_topic, row.topic):
             return None
@@ -98,11 +98,11 @@ class Translator:
         ]
         own = ((TOPIC, row.topic), (ID, row.id), (POSITION, str(row.position)))
         headers += [(name, value.encode()) for name, value in (*own, (BRIDGE, self._bridge))]
-        return Record(key.encode() or None, payload, headers, row.at_us // 1000)
+        return KafkaRecord(key.encode() or None, payload, headers, row.at_us // 1000)
 
     # -- towards the broker --------------------------------------------------------------------
 
-    def publication(self, record: Record) -> Publication | None:
+    def publication(self, record: KafkaRecord) -> BridgePublication | None:
         """What is published of a record; None if nothing, Untranslatable if it cannot be."""
         headers = record.headers
         if any(name == BRIDGE and value == self._bridge.encode() for name, value in headers):
@@ -116,13 +116,13 @@ class Translator:
                 return None
             if self._text.select is not None:
                 payload = msgspec.json.encode(selected(self._text, attributes))
-        return Publication(topic, payload, user)
+        return BridgePublication(topic, payload, user)
 
-    def name_of(self, record: Record) -> str:
+    def name_of(self, record: KafkaRecord) -> str:
         """`topic/partition/offset`."""
         return f"{self._origin}{record.partition}/{record.offset}"
 
-    def _topic(self, record: Record) -> str:
+    def _topic(self, record: KafkaRecord) -> str:
         written = self._route.mqtt_topic
         places = {"topic": self._route.kafka_topic, "partition": str(record.partition)}
         if "{key}" in written:
@@ -136,7 +136,7 @@ class Translator:
             raise self._cannot(record, fault or "topics that begin with $ are the broker's own")
         return written
 
-    def _user(self, record: Record) -> Iterable[tuple[str, str]]:
+    def _user(self, record: KafkaRecord) -> Iterable[tuple[str, str]]:
         yield "id", self.name_of(record)
         for name, value in record.headers:
             if name in _RESERVED or name in _OWN or value is None:
@@ -145,7 +145,7 @@ class Translator:
             if text_fault(name) is None and text_fault(text) is None:
                 yield name, text
 
-    def _cannot(self, record: Record, why: str) -> Untranslatable:
+    def _cannot(self, record: KafkaRecord, why: str) -> Untranslatable:
         return Untranslatable(f"the record {self.name_of(record)} cannot be published: {why}")
 
 

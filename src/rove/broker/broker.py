@@ -27,14 +27,13 @@ from rove.broker.notifications.feeds import Feeds
 from rove.broker.notifications.notifying import Notifying
 from rove.broker.policies.agents import Agents, Isolation
 from rove.broker.policies.decisions import Decisions
-from rove.broker.policies.slots import POLICY
 from rove.broker.policies.store import PolicyStore
 from rove.broker.publications.publishing import Publishing
 from rove.broker.publications.recent import Recent
 from rove.broker.publications.retained_store import RetainedStore
 from rove.broker.sessions.connecting import Connecting
-from rove.broker.sessions.links import Link
 from rove.broker.sessions.pressure import Pressure
+from rove.broker.sessions.session import POLICY, Link
 from rove.broker.sessions.variables import Variables
 from rove.broker.storage.journal import Changes, Key
 from rove.broker.storage.publication_log import PublicationLog
@@ -51,6 +50,7 @@ from rove.elastic.rearranging import Rearranging
 from rove.elastic.view import Kind, Layout
 from rove.match.matcher import Work
 from rove.match.saving import SavedError
+from rove.mqtt.encoder import PINGRESP
 from rove.mqtt.packets import (
     V5,
     Auth,
@@ -68,7 +68,6 @@ from rove.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
-from rove.mqtt.writing import PINGRESP
 from rove.policy.jobs import Listener, Workers
 from rove.policy.limits import PolicyLimits
 
@@ -140,11 +139,12 @@ class Broker:
     ) -> Agents:
         """The parts that deal with policies."""
         context, router, log = self.context, self.router, self.subscription_log
-        policies = PolicyStore(context, router, self.variables, log)
+        clock = None if workers is None else workers.clock
+        policies = PolicyStore(context, router, self.variables, log, limits, clock)
         decisions = Decisions(
             context, self.delivery, self.retained, self.variables, policies, self.publication_log
         )
-        return Agents(context, self.variables, policies, decisions, log, limits, workers, isolation)
+        return Agents(context, self.variables, policies, decisions, log, workers, isolation)
 
     def _serve_clients(self) -> None:
         """The parts that deal with what clients send."""
@@ -210,7 +210,7 @@ class Broker:
         sessions = context.sessions.values() if is_new else ()
         untold = [one for session in sessions for one in session.subscriptions.values()]
         slots = self.agents.policies.slots if is_new else ()
-        self.subscription_log.started(context.now, untold, slots, self.agents.limits)
+        self.subscription_log.started(context.now, untold, slots, self.agents.policies.limits)
         context.steps.succeed()
 
     def log(self, row: LogRow) -> None:
@@ -343,7 +343,7 @@ class Broker:
         link.closing = True
         self._leave(link)
         context.faults.attempt("end of a connection", self._pressure.forget, link)
-        context.faults.attempt("end of a connection", self.agents.holding.left, link)
+        context.faults.attempt("end of a connection", self.agents.compiler.left, link)
 
     def _leave(self, link: Link) -> None:
         """Its client has gone; if that cannot be dealt with, it is tried again."""
@@ -377,7 +377,7 @@ class Broker:
             or self._subscribing.is_giving
             or self.variables.restored
             or self.agents.has_work
-            or self.agents.holding.is_waiting
+            or self.agents.compiler.is_waiting
             or self._connecting.authentications
             or context.faults.notes
         )
@@ -389,7 +389,7 @@ class Broker:
         pool = self.agents.pool
         if pool is not None and pool.texts:
             handle, is_throttled = self._handle, self._pressure.is_throttled
-            attempt("turn of policies", self.agents.holding.go_on, handle, is_throttled)
+            attempt("turn of policies", self.agents.compiler.go_on, handle, is_throttled)
         try:
             self._queue.go_on()
             self._work()
@@ -459,7 +459,7 @@ class Broker:
         topic = packet.topic or link.aliases.get(packet.properties.topic_alias or 0, "")
         if topic.startswith(PREFIX):
             self._queue.drain()
-            if topic == POLICY and self.agents.holding.hold(link, packet):
+            if topic == POLICY and self.agents.compiler.hold(link, packet):
                 return
         if self.context.limits.publish_per_s_max:
             self._pressure.published(session, link)
@@ -488,7 +488,7 @@ class Broker:
 
     def _subscribe(self, link: Link, packet: Subscribe) -> None:
         assert link.session is not None
-        if packet.properties.user and self.agents.holding.hold(link, packet):
+        if packet.properties.user and self.agents.compiler.hold(link, packet):
             return
         self._subscribing.subscribe(link.session, link, packet)
 
@@ -620,7 +620,7 @@ class Broker:
     @property
     def is_throttling(self) -> bool:
         """Whether some publishers are too quick (their links say `is_paused`)."""
-        return self._pressure.is_throttling or self.agents.holding.is_waiting
+        return self._pressure.is_throttling or self.agents.compiler.is_waiting
 
     # -- upkeep and changes of mind --------------------------------------------------------------
 
@@ -639,8 +639,8 @@ class Broker:
     ) -> None:
         """Go on under other limits and rules; what is there already stays."""
         context = self.context
-        if policies is not None and self.agents.limits not in (None, policies):
-            self.agents.limits = policies
+        if policies is not None and self.agents.policies.limits not in (None, policies):
+            self.agents.policies.limits = policies
             self.subscription_log.limits_changed(policies, context.now)
             context.steps.succeed()
         context.limits = self.delivery.limits = self.retained.limits = limits

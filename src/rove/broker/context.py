@@ -14,13 +14,12 @@ from rove.broker.counters import Counters
 from rove.broker.faults import Faults, Level, Note
 from rove.broker.gate import Gate
 from rove.broker.limits import Limits
-from rove.broker.sessions.links import Link
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Link, Session
 from rove.broker.steps import Steps
 from rove.broker.storage.journal import Changes
 from rove.broker.storage.records import LogRow, encoded
 from rove.mqtt.packets import Connect, Disconnect, Will
-from rove.mqtt.trees import FilterTree
+from rove.mqtt.topic_trees import FilterTree
 
 EXPIRED_MAX = 100
 """Expired sessions that are remembered for whoever looks for them."""

@@ -23,10 +23,9 @@ from rove.broker.notifications.feeds import FeedError, Feeds, FeedsFull
 from rove.broker.policies.agents import Agents
 from rove.broker.publications.publication import Publication, user_property
 from rove.broker.publications.retained_store import RetainedStore
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Session, Subscription
 from rove.broker.sessions.variables import Variables
 from rove.broker.storage.records import encoded
-from rove.broker.subscriptions.subscription import Subscription
 from rove.lang.errors import LanguageError
 from rove.lang.values import change_state
 from rove.mqtt.packets import Reason
@@ -144,7 +143,7 @@ class Control:
                 agents.remove_policy(session, place)
             return DONE
         try:
-            policy = agents.holding.compiled(publication.payload.decode(), session)
+            policy = agents.compiler.compiled(publication.payload.decode(), session)
         except (PolicyError, UnicodeDecodeError) as error:
             return Answer(Reason.PAYLOAD_FORMAT_INVALID, str(error))
         for place in places:

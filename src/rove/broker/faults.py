@@ -18,7 +18,7 @@ import msgspec
 
 from rove.broker.counters import Counters
 from rove.broker.gate import Gate
-from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Link
 
 Level = Literal["debug", "info", "warning", "error"]
 

@@ -14,7 +14,7 @@ from collections import deque
 
 import msgspec
 
-from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Link
 from rove.broker.steps import Steps
 from rove.broker.storage.journal import Changes
 

@@ -15,8 +15,7 @@ from rove.broker.policies.agents import Agents
 from rove.broker.publications.recent import Recent, Remembered
 from rove.broker.publications.retained_store import RetainedStore
 from rove.broker.sessions.connecting import Connecting
-from rove.broker.sessions.links import Link
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Link, Session
 from rove.broker.sessions.variables import view_of
 from rove.broker.subscriptions.router import Router
 from rove.elastic.view import MatchersView
@@ -118,7 +117,7 @@ class BrokerView:
     @property
     def policy_limits(self) -> PolicyLimits | None:
         """What policies may use; None if there are none."""
-        return self._agents.limits
+        return self._agents.policies.limits
 
     def policies(self, limit: int | None = None, client_id: str | None = None) -> PoliciesView:
         """All policies, or the first so many, or those of a client."""

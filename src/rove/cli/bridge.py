@@ -19,9 +19,8 @@ from rove.cli.common.texts import add_json_flag
 from rove.errors import UsageError
 
 if TYPE_CHECKING:
-    from rove.bridge.progress import Progress
-    from rove.bridge.routes import Plan
-    from rove.bridge.running import Bridge
+    from rove.bridge.bridge import Bridge
+    from rove.bridge.routes import BridgeConfig, RouteProgress
 
 REPORT_EVERY_S = 10.0
 
@@ -74,15 +73,15 @@ def _configure_kafka(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_kafka(arguments: argparse.Namespace) -> int:
-    plan = _plan(arguments)
-    asyncio.run(_bridge(plan, arguments))
+    config = _config(arguments)
+    asyncio.run(_bridge(config, arguments))
     return 0
 
 
-def _plan(arguments: argparse.Namespace) -> Plan:
+def _config(arguments: argparse.Namespace) -> BridgeConfig:
     """What the file says, and the options over it."""
     from rove.base.documents import read_tables
-    from rove.bridge.routes import BridgeError, plan_of
+    from rove.bridge.routes import BridgeError, config_of
 
     told: dict[str, Any] = {}
     where = "the command line"
@@ -105,15 +104,15 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     told["routes"] = [*told.get("routes", ()), *routes]
     if "kafka" not in told:
         raise UsageError("say where Kafka is, with --kafka HOST:PORT or kafka = ... in the file")
-    return plan_of(told, where)
+    return config_of(told, where)
 
 
-async def _bridge(plan: Plan, arguments: argparse.Namespace) -> None:
-    from rove.bridge.inward import Access
-    from rove.bridge.running import Bridge
+async def _bridge(config: BridgeConfig, arguments: argparse.Namespace) -> None:
+    from rove.bridge.bridge import Bridge
+    from rove.bridge.inbound import BrokerCredentials
 
-    access = Access(password_from(arguments.password_file), tls_with(arguments.ca))
-    bridge = Bridge(plan, access, _tell)
+    access = BrokerCredentials(password_from(arguments.password_file), tls_with(arguments.ca))
+    bridge = Bridge(config, access, _tell)
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, bridge.stop)
@@ -131,7 +130,7 @@ def _tell(text: str) -> None:
 
 async def _report(bridge: Bridge, arguments: argparse.Namespace) -> None:
     """Tell how it goes, whenever something has changed."""
-    before: list[Progress] = []
+    before: list[RouteProgress] = []
     while True:
         await asyncio.sleep(arguments.report_every)
         now = [msgspec.structs.replace(one) for one in bridge.progress]
@@ -141,15 +140,15 @@ async def _report(bridge: Bridge, arguments: argparse.Namespace) -> None:
 
 
 def _show(
-    now: list[Progress], before: list[Progress] | None, seconds: float, *, as_json: bool
+    now: list[RouteProgress], before: list[RouteProgress] | None, seconds: float, *, as_json: bool
 ) -> None:
-    from rove.bridge.progress import line
+    from rove.bridge.routes import progress_line
 
     for number, one in enumerate(now):
         if as_json:
             emit_json(msgspec.to_builtins(one))
         else:
-            _tell(line(one, before[number] if before else None, seconds))
+            _tell(progress_line(one, before[number] if before else None, seconds))
     sys.stdout.flush()
 
 

@@ -7,7 +7,7 @@ import argparse
 import msgspec
 
 from rove.broker.limits import Limits
-from rove.broker.subscriptions.costs import text_fault
+from rove.broker.subscriptions.interest import text_fault
 from rove.cli.common.output import emit_json, emit_rows
 from rove.cli.common.texts import add_json_flag, read_object, read_text
 from rove.lang import Description, check_schema, describe, parse

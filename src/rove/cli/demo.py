@@ -19,7 +19,7 @@ from rove.cli.common.arguments import whole_number
 from rove.cli.common.output import is_terminal
 
 if TYPE_CHECKING:
-    from rove.demo.demonstration import Scene
+    from rove.demo.scenes import Scene
 
 _SECONDS = 45
 _SCENES_PER_S = 5.0
@@ -70,7 +70,7 @@ def _show(arguments: argparse.Namespace) -> None:
 
 
 def _scenes(arguments: argparse.Namespace) -> Iterator[Scene]:
-    from rove.demo.demonstration import scenes
+    from rove.demo.scenes import scenes
 
     after = arguments.spark_after
     return scenes(arguments.seconds, with_spark=not arguments.no_spark, spark_after=after)
@@ -82,14 +82,14 @@ def _show_beside_monitor(arguments: argparse.Namespace) -> None:
     The first time, the page takes a while: its world's loops are compiled. Nothing waits for it.
     """
     from rove.demo.monitor import monitor_beside
-    from rove.monitor.beside import BesideError
+    from rove.monitor.process import MonitorProcessError
 
     with monitor_beside() as beside:
 
         def tell(words: str) -> None:
             try:
                 sys.stderr.write(f"{words}: {beside.url(_PAGE_S_MAX)}\n")
-            except BesideError as error:
+            except MonitorProcessError as error:
                 sys.stderr.write(f"There is no page: {error}\n")
 
         meanwhile = ("A page to look at meanwhile",)
@@ -104,14 +104,14 @@ def _show_beside_monitor(arguments: argparse.Namespace) -> None:
 
 
 def _is_wide_enough() -> bool:
-    from rove.demo.demonstration import HEIGHT, WIDTH
+    from rove.demo.scenes import HEIGHT, WIDTH
 
     columns, lines = shutil.get_terminal_size()
     return columns >= WIDTH and lines >= HEIGHT
 
 
 def _write_picture(file: Path, *, dark: bool) -> None:
-    from rove.demo.demonstration import as_svg, scenes
+    from rove.demo.scenes import as_svg, scenes
 
     *_, scene = scenes(_PICTURE_AT)
     file.write_text(as_svg(scene, dark=dark), encoding="utf-8")
@@ -121,7 +121,7 @@ def _play(arguments: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from rove.demo.demonstration import drawn, summary
+    from rove.demo.scenes import drawn, summary
 
     console = Console()
     with Live(console=console, auto_refresh=False) as live:
@@ -135,7 +135,7 @@ def _play(arguments: argparse.Namespace) -> None:
 def _tell(arguments: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from rove.demo.demonstration import summary
+    from rove.demo.scenes import summary
 
     found = 0
     is_installing = False

@@ -81,18 +81,18 @@ async def _serve(server: Server, arguments: argparse.Namespace) -> None:
 
 async def _watched(server: Server, port: int, stopping: asyncio.Event) -> None:
     """Until the broker stops, with a monitor beside it; it does without, if that cannot be."""
-    from rove.monitor.beside import Beside, BesideError
+    from rove.monitor.process import MonitorProcess, MonitorProcessError
 
     listen = server.config.listen
     host = "127.0.0.1" if listen.http_host in WILDCARDS else listen.http_host
     words = ("--broker", f"http://{host}:{server.ports['http']}", "--port", str(port))
     database = server.config.metrics.database
-    beside = Beside(*words, variables={DATABASE_VARIABLE: database} if database else {})
+    beside = MonitorProcess(*words, variables={DATABASE_VARIABLE: database} if database else {})
 
     def tell() -> None:
         try:
             print(f"rove: monitor on {beside.url()}", file=sys.stderr, flush=True)
-        except BesideError as error:
+        except MonitorProcessError as error:
             if not stopping.is_set():
                 log.warning(str(error))
 

@@ -27,37 +27,43 @@ from rove.client.errors import (
     SubscribeRefused,
     in_words,
 )
-from rove.client.ids import MAKER_DIGITS, IdMaker
+from rove.client.ids import MAKER_DIGITS, IdGenerator
 from rove.client.me import TOPIC as ME_TOPIC
 from rove.client.me import Me, log_refusal
 from rove.client.notifications import ID, reader_into
-from rove.client.opening import Opening
+from rove.client.opener import Opener
 from rove.client.options import (
+    ClientOptions,
     Connection,
-    Options,
     OutboxPolicy,
     Will,
     check_slow,
     payload_of,
     validity,
 )
-from rove.client.outbox import Room
+from rove.client.outbox import OutboxQuota
 from rove.client.policies import TOPIC as POLICY_TOPIC
 from rove.client.policies import (
+    DeviceContext,
     PolicyNotice,
     Runs,
     SessionPolicy,
-    Surroundings,
     check_carried,
     check_runs,
     compiled,
 )
-from rove.client.protocol import Delivery
+from rove.client.protocol import DeliveryToken
 from rove.client.reports import TOPIC as REPORT_TOPIC
 from rove.client.reports import Reports, Source
-from rove.client.routes import Engine, Identity, Route, Routes, identity_of
-from rove.client.session import Outgoing, Session, Wanted
+from rove.client.session import ClientSession, Outgoing, SubscriptionRequest
 from rove.client.subscription import Slow, Subscription
+from rove.client.subscription_table import (
+    Engine,
+    Identity,
+    SubscriptionGroup,
+    SubscriptionTable,
+    identity_of,
+)
 from rove.client.variables import Variables
 from rove.mqtt.packets import Filter, Properties, Publish, Reason
 from rove.mqtt.topics import filter_fault, name_fault, text_fault
@@ -107,7 +113,7 @@ def connect(
     outbox_full: OutboxPolicy = "wait",
     timeout_s: float = 10.0,
     retry_s_max: float = 30.0,
-) -> Opening[Client]:
+) -> Opener[Client]:
     """Connect to a broker: `client = await connect(…)`, or `async with connect(…) as client`.
 
     Without `client_id` the session is this object's and ends with it. With one, a session of that
@@ -115,7 +121,7 @@ def connect(
     and outlives `close` by `session_expiry_s`. `report` begins `Client.report`, and `on_policy` is
     told what `Client.policy_notices` tells, and the same of policies that run here.
     """
-    options = Options(
+    options = ClientOptions(
         address=parse_address(url),
         client_id=client_id,
         user_name=user_name,
@@ -138,10 +144,10 @@ def connect(
         retry_s_max=retry_s_max,
     )
     options.check()
-    return Opening(partial(_open, options))
+    return Opener(partial(_open, options))
 
 
-async def _open(options: Options) -> Client:
+async def _open(options: ClientOptions) -> Client:
     client = Client(options)
     await client._connection.open()
     try:
@@ -159,23 +165,23 @@ async def _open(options: Options) -> Client:
 class Client:
     """A connected client; made by `connect`. Not to be shared between threads (see `sync`)."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ClientOptions) -> None:
         self._options = options
-        self._session = Session(options.settings())
+        self._session = ClientSession(options.settings())
         self._connection = PersistentConnection(options, self._session, self)
         self._loop = asyncio.get_running_loop()
-        self._ids = IdMaker(os.urandom(MAKER_DIGITS // 2).hex())
-        self._room = Room(
+        self._ids = IdGenerator(os.urandom(MAKER_DIGITS // 2).hex())
+        self._room = OutboxQuota(
             options.outbox_max, options.outbox_bytes_max, waits=options.outbox_full == "wait"
         )
-        self._routes = Routes(self._session.acknowledge)
+        self._table = SubscriptionTable(self._session.acknowledge)
         self._error: ClientError | None = None
         self._claims: asyncio.TimerHandle | None = None
         self.me = Me(partial(self._tell, ME_TOPIC))
         """The subscriber's own variables; see `rove.client.me`."""
         self._policy = SessionPolicy()
         self._reports = Reports(partial(self._tell, REPORT_TOPIC), self._is_heard)
-        self._edge = Surroundings(self.me, self._reports, options.on_policy)
+        self._edge = DeviceContext(self.me, self._reports, options.on_policy)
 
     @property
     def client_id(self) -> str:
@@ -200,7 +206,7 @@ class Client:
     @property
     def unclaimed(self) -> int:
         """Notifications of an earlier program's subscriptions, dropped as this one made none."""
-        return self._routes.unclaimed_dropped
+        return self._table.unclaimed_dropped
 
     # -- publishing ------------------------------------------------------------------------------
 
@@ -368,13 +374,13 @@ class Client:
             subscription.policy.replace(text)
             return
         self.me.flush()
-        holder: SessionPolicy | Route = self._policy
+        holder: SessionPolicy | SubscriptionGroup = self._policy
         user: tuple[tuple[str, str], ...] = ()
         if subscription is not None:
             number = subscription if isinstance(subscription, int) else subscription.identifier
             user = (("subscription", str(number)),)
             check_carried(text)
-            found = self._routes.of(subscription)
+            found = self._table.of(subscription)
             if found is None and not isinstance(subscription, int):
                 raise PolicyRefused(f"{subscription!r} has ended; a policy needs one that has not")
             holder = found or SessionPolicy()
@@ -386,14 +392,14 @@ class Client:
                 holder.policy = before
             raise
 
-    def policy_notices(self) -> Opening[Subscription[PolicyNotice]]:
+    def policy_notices(self) -> Opener[Subscription[PolicyNotice]]:
         """Subscribe to what the broker tells of this subscriber's policies."""
         return self.subscribe(POLICY_TOPIC, into=PolicyNotice)
 
-    def variables(self) -> Opening[Variables]:
+    def variables(self) -> Opener[Variables]:
         """Look at the whole state that the broker keeps for this subscriber, as it changes."""
         self._check_usable()
-        return Opening(self._variables)
+        return Opener(self._variables)
 
     async def _variables(self) -> Variables:
         # QoS 0: what it was while we were away is of no interest, so it need not be queued.
@@ -432,7 +438,7 @@ class Client:
         inbox_max: int = ...,
         no_local: bool = ...,
         retained: Literal["always", "new", "never"] = ...,
-    ) -> Opening[Subscription[Any]]: ...
+    ) -> Opener[Subscription[Any]]: ...
 
     @overload
     def subscribe(
@@ -450,7 +456,7 @@ class Client:
         inbox_max: int = ...,
         no_local: bool = ...,
         retained: Literal["always", "new", "never"] = ...,
-    ) -> Opening[Subscription[T]]: ...
+    ) -> Opener[Subscription[T]]: ...
 
     def subscribe(
         self,
@@ -467,7 +473,7 @@ class Client:
         inbox_max: int = 1_000,
         no_local: bool = False,
         retained: Literal["always", "new", "never"] = "always",
-    ) -> Opening[Subscription[Any]]:
+    ) -> Opener[Subscription[Any]]:
         """Subscribe to topics, and of these to what a text of the language says.
 
         Await it, or enter it with `async with`; leaving unsubscribes. A bad text raises
@@ -506,29 +512,31 @@ class Client:
         )
         asked = Filter(topic, qos, no_local, retain_handling=handling)
         identity = identity_of(topic, filter, evolve, engine, policy)
-        return Opening(partial(self._subscribe, subscription, asked, identity))
+        return Opener(partial(self._subscribe, subscription, asked, identity))
 
     async def _subscribe(
         self, subscription: Subscription[T], asked: Filter, identity: Identity
     ) -> Subscription[T]:
         self._check_usable()
         self.me.flush()
-        self._routes.check(identity)
-        route = self._routes.find(identity)
-        if route is None:
-            wanted = Wanted(self._routes.identifier(identity), asked, identity[1], _nobody)
-            route = Route(identity, wanted)
-            wanted.answered = partial(self._answered, route)
-            self._routes.add(route)
-        elif asked.qos < route.wanted.filter.qos:
-            asked = msgspec.structs.replace(asked, qos=route.wanted.filter.qos)
-        route.wanted.filter = asked
-        subscription.identifier = route.wanted.identifier
-        route.join(subscription)
-        self._routes.claim(self._loop.time())
+        self._table.check(identity)
+        group = self._table.find(identity)
+        if group is None:
+            request = SubscriptionRequest(
+                self._table.identifier(identity), asked, identity[1], _nobody
+            )
+            group = SubscriptionGroup(identity, request)
+            request.answered = partial(self._answered, group)
+            self._table.add(group)
+        elif asked.qos < group.request.filter.qos:
+            asked = msgspec.structs.replace(asked, qos=group.request.filter.qos)
+        group.request.filter = asked
+        subscription.identifier = group.request.identifier
+        group.join(subscription)
+        self._table.claim(self._loop.time())
         answer: asyncio.Future[None] = self._loop.create_future()
-        route.asking.append(answer)
-        self._session.subscribe(route.wanted)
+        group.pending.append(answer)
+        self._session.subscribe(group.request)
         self._connection.flush_soon()
         try:
             await answer
@@ -537,39 +545,39 @@ class Client:
             raise
         return subscription
 
-    def _answered(self, route: Route, reason: int, text: str | None) -> None:
+    def _answered(self, group: SubscriptionGroup, reason: int, text: str | None) -> None:
         """The broker has answered to a subscription, made for the first time or again."""
-        asking, route.asking = route.asking, []
+        pending, group.pending = group.pending, []
         if reason < Reason.UNSPECIFIED_ERROR:
-            for answer in asking:
+            for answer in pending:
                 if not answer.done():
                     answer.set_result(None)
             return
-        self._routes.remove(route)
-        what = f"the subscription to {route.identity[0]!r} was refused"
+        self._table.remove(group)
+        what = f"the subscription to {group.identity[0]!r} was refused"
         error = SubscribeRefused(f"{what}: {in_words(reason, text)}", reason)
-        for answer in asking:
+        for answer in pending:
             if not answer.done():
                 answer.set_exception(error)
-        for subscription in route.subscriptions:
+        for subscription in group.subscriptions:
             subscription.end(error)
 
     def leave(self, subscription: Subscription[Any]) -> asyncio.Future[None]:
         """For a subscription: end it at the broker. Done at once while there is no connection."""
         left: asyncio.Future[None] = self._loop.create_future()
-        for route in self._routes:
-            if subscription in route.subscriptions:
-                route.leave(subscription)
-                if not route.subscriptions and self._error is None:
-                    self._routes.remove(route)
-                    self._session.unsubscribe(route.wanted, lambda *_: _settle(left))
+        for group in self._table:
+            if subscription in group.subscriptions:
+                group.leave(subscription)
+                if not group.subscriptions and self._error is None:
+                    self._table.remove(group)
+                    self._session.unsubscribe(group.request, lambda *_: _settle(left))
                     self._connection.flush_soon()
                     if self._session.is_open:
                         return left
         _settle(left)
         return left
 
-    def taken(self, delivery: Delivery) -> None:
+    def taken(self, delivery: DeliveryToken) -> None:
         """For a subscription: a notification was handed over."""
         delivery.untaken -= 1
         if delivery.untaken <= 0:
@@ -578,12 +586,12 @@ class Client:
 
     # -- for the connection ----------------------------------------------------------------------
 
-    def arrived(self, publish: Publish, delivery: Delivery | None) -> None:
+    def arrived(self, publish: Publish, delivery: DeliveryToken | None) -> None:
         """A notification has come."""
         topic = publish.topic
         # What the broker says itself is no notification that it counts.
         if topic.startswith(CONTROL) or self._reports.came(len(publish.payload) + len(topic)):
-            self._routes.arrive(publish, delivery, self._loop.time())
+            self._table.arrive(publish, delivery, self._loop.time())
         elif delivery is not None:
             self._session.acknowledge(delivery)
 
@@ -593,7 +601,7 @@ class Client:
         self._edge.knows_me = self._session.server.is_rove
         self._reports.connected()
         if session_present:
-            until = self._routes.expect_claims(self._loop.time())
+            until = self._table.expect_claims(self._loop.time())
             if self._claims is not None:
                 self._claims.cancel()
             self._claims = self._loop.call_at(until, self._give_up_claims)
@@ -619,15 +627,15 @@ class Client:
         self._room.fail(error)
         for outgoing in self._session.unfinished():
             outgoing.answered(Reason.UNSPECIFIED_ERROR, None)
-        for route in self._routes:
-            for answer in route.asking:
+        for group in self._table:
+            for answer in group.pending:
                 if not answer.done():
                     answer.set_exception(error)
-            for subscription in route.subscriptions:
+            for subscription in group.subscriptions:
                 subscription.end(None if isinstance(error, ClientClosed) else error)
 
     def _give_up_claims(self) -> None:
-        self._routes.give_up_unclaimed()
+        self._table.give_up_unclaimed()
         self._connection.flush_soon()
 
     def _check_usable(self) -> None:

@@ -25,9 +25,9 @@ from rove.client.errors import (
     SessionTakenOver,
     in_words,
 )
-from rove.client.options import Connection, Options
-from rove.client.protocol import Arrived, Delivery, Ended, Event, Opened
-from rove.client.session import Outgoing, Session
+from rove.client.options import ClientOptions, Connection
+from rove.client.protocol import DeliveryToken, Ended, Event, Opened, PublishReceived
+from rove.client.session import ClientSession, Outgoing
 from rove.client.transports import Transport, open_transport
 from rove.mqtt.packets import Publish, Reason
 
@@ -52,10 +52,10 @@ _FINAL: Final = frozenset(
 """Reasons that would be the same again."""
 
 
-class Owner(Protocol):
-    """Is told what happens."""
+class ConnectionHandler(Protocol):
+    """Receives the events of a connection."""
 
-    def arrived(self, publish: Publish, delivery: Delivery | None) -> None: ...
+    def arrived(self, publish: Publish, delivery: DeliveryToken | None) -> None: ...
 
     def opened(self, session_present: bool) -> Sequence[Outgoing]:
         """What is to be published before anything else, in order."""
@@ -67,10 +67,12 @@ class Owner(Protocol):
 class PersistentConnection:
     """The connection of one client, and all that come after it."""
 
-    def __init__(self, options: Options, session: Session, owner: Owner) -> None:
+    def __init__(
+        self, options: ClientOptions, session: ClientSession, handler: ConnectionHandler
+    ) -> None:
         self._options = options
         self._session = session
-        self._owner = owner
+        self._handler = handler
         self._loop = asyncio.get_running_loop()
         self._transport: Transport | None = None
         self._opened: asyncio.Future[None] = self._loop.create_future()
@@ -143,7 +145,7 @@ class PersistentConnection:
             while True:
                 if error is not None and _is_final(error):
                     self._tell(Connection("closed", error=error))
-                    self._owner.finished(error)
+                    self._handler.finished(error)
                     return
                 delay_s = random.uniform(0, min(self._options.retry_s_max, self._delay_s(losses)))
                 losses += 1
@@ -202,10 +204,10 @@ class PersistentConnection:
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
-            if type(event) is Arrived:
-                self._owner.arrived(event.publish, event.delivery)
+            if type(event) is PublishReceived:
+                self._handler.arrived(event.publish, event.delivery)
             elif isinstance(event, Opened):
-                self._session.resume(self._owner.opened(event.session_present))
+                self._session.resume(self._handler.opened(event.session_present))
                 self._tell(Connection("connected", session_present=event.session_present))
                 self._set_timer()
                 if not self._opened.done():

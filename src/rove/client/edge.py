@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from rove.client.notifications import id_of
-from rove.client.policies import PolicyNotice, Surroundings, compiled
+from rove.client.policies import DeviceContext, PolicyNotice, compiled
 from rove.mqtt.packets import Publish
 from rove.policy.agents import Agent, Notice
 from rove.policy.automatic import USUAL
@@ -37,7 +37,7 @@ class EdgePolicy:
     def __init__(
         self,
         text: str,
-        surroundings: Surroundings,
+        surroundings: DeviceContext,
         limits: PolicyLimits = LIMITS,
         clock: Callable[[], float] = time.time,
     ) -> None:

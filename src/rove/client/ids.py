@@ -14,7 +14,7 @@ MAKER_DIGITS: Final = 10
 _COUNT_MAX: Final = (1 << 24) - 1
 
 
-class IdMaker:
+class IdGenerator:
     """Makes ids; `maker` are ten hexadecimal digits that no other maker has."""
 
     def __init__(self, maker: str) -> None:

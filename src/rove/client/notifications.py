@@ -16,7 +16,7 @@ from rove.client.errors import PayloadError
 from rove.mqtt.packets import Properties, Publish
 
 if TYPE_CHECKING:
-    from rove.client.protocol import Delivery
+    from rove.client.protocol import DeliveryToken
 
 T = TypeVar("T")
 ID: Final = "id"
@@ -35,7 +35,7 @@ class Notification(Generic[T]):
         publish: Publish,
         id: str | None,
         read: Callable[[Notification[Any]], T],
-        delivery: Delivery | None = None,
+        delivery: DeliveryToken | None = None,
     ) -> None:
         self.id = id
         """The publication's name; None from brokers and clients that give none."""
@@ -115,7 +115,7 @@ def reader_into(into: Any) -> Callable[[Notification[Any]], Any]:
     return read
 
 
-class Seen:
+class RecentIds:
     """Ids of what came lately: of the last `count_max` for certain, of twice as many at most.
 
     Two sets, the older of which is forgotten as a whole. Forgetting one id at a time takes a

@@ -17,7 +17,7 @@ import msgspec
 from rove.client.addresses import Address
 from rove.client.errors import AddressError, ClientError, PublishRefused
 from rove.client.policies import PolicyNotice
-from rove.client.protocol import Settings
+from rove.client.protocol import ProtocolSettings
 from rove.client.reports import Source
 from rove.client.subscription import SLOW, Slow
 from rove.mqtt.packets import Properties, Reason
@@ -53,7 +53,7 @@ class Connection(msgspec.Struct, frozen=True):
     """Of `lost`: when the next attempt is made."""
 
 
-class Options(msgspec.Struct, frozen=True):
+class ClientOptions(msgspec.Struct, frozen=True):
     """Everything that a client was told."""
 
     address: Address
@@ -112,13 +112,13 @@ class Options(msgspec.Struct, frozen=True):
         if self.will is not None and (fault := name_fault(self.will.topic)) is not None:
             raise AddressError(f"will: {fault}")
 
-    def settings(self) -> Settings:
+    def settings(self) -> ProtocolSettings:
         """The part of them that the protocol needs."""
         address = self.address
         password = self.password if self.password is not None else address.password
         # A client that was given no name is nobody's heir: there is no session to come back to.
         clean_start = self.client_id is None if self.clean_start is None else self.clean_start
-        return Settings(
+        return ProtocolSettings(
             client_id=self.client_id or "",
             user_name=self.user_name if self.user_name is not None else address.user_name,
             password=None if password is None else password.encode(),

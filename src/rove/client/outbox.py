@@ -13,7 +13,7 @@ from collections import deque
 from rove.client.errors import ClientError, OutboxFull
 
 
-class Room:
+class OutboxQuota:
     """Room in the outbox. Whoever waits for it gets it in the order of asking."""
 
     def __init__(self, count_max: int, bytes_max: int, *, waits: bool) -> None:
@@ -22,12 +22,12 @@ class Room:
         self._count_max = count_max
         self._bytes_max = bytes_max
         self._waits = waits
-        self._wanted: deque[tuple[asyncio.Future[None], int]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
         self._empty: asyncio.Future[None] | None = None
 
     def take_now(self, size_bytes: int) -> bool:
         """Take room if there is some and nobody waits for it; False if not."""
-        if self._wanted or not self._has(size_bytes):
+        if self._waiting or not self._has(size_bytes):
             return False
         self.add(size_bytes)
         return True
@@ -43,7 +43,7 @@ class Room:
                 "(outbox_max, outbox_bytes_max)"
             )
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._wanted.append((turn, size_bytes))
+        self._waiting.append((turn, size_bytes))
         try:
             await turn
         except asyncio.CancelledError:
@@ -60,10 +60,10 @@ class Room:
         """A publication was answered for."""
         self.count -= 1
         self.size_bytes -= size_bytes
-        while self._wanted and (self._wanted[0][0].done() or self._has(self._wanted[0][1])):
-            turn, wanted_bytes = self._wanted.popleft()
+        while self._waiting and (self._waiting[0][0].done() or self._has(self._waiting[0][1])):
+            turn, waiting_bytes = self._waiting.popleft()
             if not turn.done():
-                self.add(wanted_bytes)
+                self.add(waiting_bytes)
                 turn.set_result(None)
         if self.count == 0 and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
@@ -77,10 +77,10 @@ class Room:
 
     def fail(self, error: ClientError) -> None:
         """Nothing will be sent any more: tell those who wait."""
-        for turn, _ in self._wanted:
+        for turn, _ in self._waiting:
             if not turn.done():
                 turn.set_exception(error)
-        self._wanted.clear()
+        self._waiting.clear()
 
     def _has(self, size_bytes: int) -> bool:
         return self.count == 0 or (

@@ -94,7 +94,7 @@ class SessionPolicy:
         """Empty for none."""
 
 
-class Surroundings:
+class DeviceContext:
     """What a policy sees of the client that it runs in, and can do to it."""
 
     def __init__(

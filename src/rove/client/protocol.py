@@ -24,6 +24,8 @@ from typing import Final
 import msgspec
 
 from rove.client.errors import ClientError
+from rove.mqtt.decoder import PACKET_BYTES_MAX, PacketDecoder
+from rove.mqtt.encoder import PINGREQ, encode
 from rove.mqtt.packets import (
     V5,
     Auth,
@@ -44,8 +46,6 @@ from rove.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from rove.mqtt.reading import PACKET_BYTES_MAX, Reader
-from rove.mqtt.writing import PINGREQ, encode
 
 PACKET_ID_MAX: Final = 65_535
 RECEIVE_MAX: Final = 65_535
@@ -60,7 +60,7 @@ Request = Subscribe | Unsubscribe | Publish
 Response = Suback | Unsuback | Puback
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ProtocolSettings(msgspec.Struct, frozen=True):
     """What a client says of itself when it connects."""
 
     client_id: str = ""
@@ -104,7 +104,7 @@ class Ended(msgspec.Struct, frozen=True):
     """It was the answer to CONNECT."""
 
 
-class Delivery:
+class DeliveryToken:
     """A notification of QoS 1 or 2 that has not been acknowledged yet."""
 
     __slots__ = ("connection", "publish", "taken", "untaken")
@@ -118,17 +118,17 @@ class Delivery:
         self.taken = False
 
 
-class Arrived(msgspec.Struct, frozen=True, gc=False):
+class PublishReceived(msgspec.Struct, frozen=True, gc=False):
     """A notification; its delivery, unless of QoS 0, has to be acknowledged when it was taken."""
 
     publish: Publish
-    delivery: Delivery | None
+    delivery: DeliveryToken | None
 
 
-Event = Opened | Ended | Arrived
+Event = Opened | Ended | PublishReceived
 
 
-class Server(msgspec.Struct, frozen=True):
+class ServerInfo(msgspec.Struct, frozen=True):
     """What the broker announced in CONNACK."""
 
     window: int = WINDOW_MAX
@@ -171,10 +171,10 @@ def unsubscribe_packet(
 class Protocol:
     """One connection at a time. `now` is any clock that does not go back, in seconds."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ProtocolSettings) -> None:
         self.settings = settings
         self.client_id = settings.client_id
-        self.server = Server()
+        self.server = ServerInfo()
         self.is_open = False
         """Between CONNACK and the end of the connection."""
         self.reader: PacketReader = self.new_reader()
@@ -324,7 +324,7 @@ class Protocol:
     def _arrive(self, publish: Publish, events: list[Event]) -> None:
         """A notification has come."""
         if self._is_allowed(publish, events):
-            events.append(Arrived(publish, None))
+            events.append(PublishReceived(publish, None))
 
     def _is_allowed(self, publish: Publish, events: list[Event]) -> bool:
         """Whether it has no topic alias: no client of ours offers any."""
@@ -386,10 +386,10 @@ class Protocol:
         self.write(Disconnect(reason))
         self._end(reason, f"the broker sent what it may not: {text}", events)
 
-    def new_reader(self) -> Reader:
+    def new_reader(self) -> PacketDecoder:
         """What reads every packet there can be."""
         settings = self.settings
-        return Reader(
+        return PacketDecoder(
             version=settings.version,
             packet_bytes_max=settings.packet_bytes_max,
             from_server=True,
@@ -407,12 +407,12 @@ def _name(packet: Packet) -> str:
     return type(packet).__name__.upper()
 
 
-def _announced(properties: Properties, settings: Settings) -> Server:
+def _announced(properties: Properties, settings: ProtocolSettings) -> ServerInfo:
     def given(value: int | None, default: int) -> int:
         return default if value is None else value
 
     size_max = properties.packet_size_max
-    return Server(
+    return ServerInfo(
         window=min(given(properties.receive_max, RECEIVE_MAX), WINDOW_MAX),
         packet_bytes_max=math.inf if size_max is None else size_max,
         qos_max=given(properties.qos_max, 2),

@@ -22,16 +22,17 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from rove.client.protocol import (
-    Arrived,
-    Delivery,
+    DeliveryToken,
     Event,
     Protocol,
+    ProtocolSettings,
+    PublishReceived,
     Response,
-    Settings,
     subscribe_packet,
     unsubscribe_packet,
     words,
 )
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     Connack,
@@ -46,7 +47,6 @@ from rove.mqtt.packets import (
     Pubrel,
     Reason,
 )
-from rove.mqtt.writing import encode
 
 Answer = Callable[[int, str | None], None]
 """Is told the reason code and the broker's own words, if it gave any."""
@@ -74,7 +74,7 @@ class Outgoing:
         """With a packet identifier, if whoever publishes chooses them."""
         self.answered = answered
         self.holds = holds
-        """QoS 2: `answered` is told of PUBREC, and `Session.release` has to be called."""
+        """QoS 2: `answered` is told of PUBREC, and `ClientSession.release` has to be called."""
         self.received = False
         """Of one that holds: the broker has it."""
         self.reason: int = Reason.SUCCESS
@@ -86,7 +86,7 @@ class Outgoing:
         self.size_bytes = len(publish.payload) + len(publish.topic)
 
 
-class Wanted:
+class SubscriptionRequest:
     """A subscription that there shall be."""
 
     __slots__ = ("answered", "filter", "granted", "identifier", "user")
@@ -106,27 +106,27 @@ class Wanted:
         self.granted = False
 
 
-class _Unwanted:
+class _UnsubscribeRequest:
     """A subscription that shall end."""
 
-    __slots__ = ("answered", "wanted")
+    __slots__ = ("answered", "request")
 
-    def __init__(self, wanted: Wanted, answered: Answer) -> None:
-        self.wanted = wanted
+    def __init__(self, request: SubscriptionRequest, answered: Answer) -> None:
+        self.request = request
         self.answered = answered
 
 
 # -- the session -------------------------------------------------------------------------------
 
 
-class Session(Protocol):
+class ClientSession(Protocol):
     """The state of one session."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ProtocolSettings) -> None:
         super().__init__(settings)
         self.outbox: deque[Outgoing] = deque()
         """Publications that were not sent yet, or have to be sent as if they had not been."""
-        self.wanted: dict[int, Wanted] = {}
+        self.requests: dict[int, SubscriptionRequest] = {}
         """By identifier."""
         self.is_congested = False
         """Set by the shell while the connection takes nothing more."""
@@ -141,12 +141,12 @@ class Session(Protocol):
         """Of these, the ones that this connection has not been sent yet."""
         self._under_way = 0
         """Of these, the ones that count against the broker's receive maximum."""
-        self._unwanted: list[_Unwanted] = []
+        self._unsubscribing: list[_UnsubscribeRequest] = []
         """To be asked for on the next connection, or not answered yet on this one."""
         self._restoring = 0
         """Publications at the head of the outbox that go before any subscription is made."""
-        self._unacknowledged: dict[int, Delivery] = {}
-        self._in_order: deque[Delivery] = deque()
+        self._unacknowledged: dict[int, DeliveryToken] = {}
+        self._in_order: deque[DeliveryToken] = deque()
         self._unreleased: set[int] = set()
         """QoS 2 that was taken, and that the broker has not released."""
 
@@ -169,11 +169,11 @@ class Session(Protocol):
 
     def _make_requests(self) -> None:
         """Ask for all subscriptions that there shall be, or shall not be any more."""
-        for unwanted in self._unwanted:
-            self._request_end(unwanted)
-        for wanted in list(self.wanted.values()):
-            if not wanted.granted:
-                self._request(wanted)
+        for unsubscribing in self._unsubscribing:
+            self._request_end(unsubscribing)
+        for request in list(self.requests.values()):
+            if not request.granted:
+                self._request(request)
 
     def lose(self) -> None:
         """The connection is gone."""
@@ -205,21 +205,21 @@ class Session(Protocol):
         self.outbox.append(outgoing)
         self._fill()
 
-    def subscribe(self, wanted: Wanted) -> None:
+    def subscribe(self, request: SubscriptionRequest) -> None:
         """Make a subscription, now and whenever the broker has forgotten it."""
-        self.wanted[wanted.identifier] = wanted
+        self.requests[request.identifier] = request
         if self._makes_requests:
-            self._request(wanted)
+            self._request(request)
 
-    def unsubscribe(self, wanted: Wanted, answered: Answer) -> None:
+    def unsubscribe(self, request: SubscriptionRequest, answered: Answer) -> None:
         """End a subscription."""
-        self.wanted.pop(wanted.identifier, None)
-        unwanted = _Unwanted(wanted, answered)
-        self._unwanted.append(unwanted)
+        self.requests.pop(request.identifier, None)
+        unsubscribing = _UnsubscribeRequest(request, answered)
+        self._unsubscribing.append(unsubscribing)
         if self._makes_requests:
-            self._request_end(unwanted)
+            self._request_end(unsubscribing)
 
-    def acknowledge(self, delivery: Delivery) -> None:
+    def acknowledge(self, delivery: DeliveryToken) -> None:
         """Its notification was taken. If its connection is gone, it is told when it comes again."""
         delivery.taken = True
         if delivery.connection == self._connection and self._linked:
@@ -305,26 +305,26 @@ class Session(Protocol):
             return Reason.RETAIN_NOT_SUPPORTED, "the broker retains nothing"
         return None
 
-    def _request(self, wanted: Wanted) -> None:
-        identifier = wanted.identifier if self.server.has_subscription_ids else None
-        packet = subscribe_packet((wanted.filter,), identifier, wanted.user)
-        self.ask(packet, partial(self._subscribed, wanted))
+    def _request(self, request: SubscriptionRequest) -> None:
+        identifier = request.identifier if self.server.has_subscription_ids else None
+        packet = subscribe_packet((request.filter,), identifier, request.user)
+        self.ask(packet, partial(self._subscribed, request))
 
-    def _request_end(self, unwanted: _Unwanted) -> None:
-        wanted = unwanted.wanted
-        packet = unsubscribe_packet((wanted.filter.topic_filter,), wanted.identifier)
-        self.ask(packet, partial(self._unsubscribed, unwanted))
+    def _request_end(self, unsubscribing: _UnsubscribeRequest) -> None:
+        request = unsubscribing.request
+        packet = unsubscribe_packet((request.filter.topic_filter,), request.identifier)
+        self.ask(packet, partial(self._unsubscribed, unsubscribing))
 
-    def _subscribed(self, wanted: Wanted, packet: Response) -> None:
+    def _subscribed(self, request: SubscriptionRequest, packet: Response) -> None:
         reason = reason_of(packet)
-        wanted.granted = reason < Reason.UNSPECIFIED_ERROR
-        if not wanted.granted and self.wanted.get(wanted.identifier) is wanted:
-            del self.wanted[wanted.identifier]
-        wanted.answered(reason, words(packet.properties))
+        request.granted = reason < Reason.UNSPECIFIED_ERROR
+        if not request.granted and self.requests.get(request.identifier) is request:
+            del self.requests[request.identifier]
+        request.answered(reason, words(packet.properties))
 
-    def _unsubscribed(self, unwanted: _Unwanted, packet: Response) -> None:
-        self._unwanted.remove(unwanted)
-        unwanted.answered(reason_of(packet), words(packet.properties))
+    def _unsubscribed(self, unsubscribing: _UnsubscribeRequest, packet: Response) -> None:
+        self._unsubscribing.remove(unsubscribing)
+        unsubscribing.answered(reason_of(packet), words(packet.properties))
 
     def _is_used(self, packet_id: int) -> bool:
         return packet_id in self._inflight or super()._is_used(packet_id)
@@ -335,7 +335,7 @@ class Session(Protocol):
         if not self._is_allowed(publish, events):
             return
         if not publish.qos:
-            events.append(Arrived(publish, None))
+            events.append(PublishReceived(publish, None))
             return
         packet_id = publish.packet_id
         if packet_id in self._unreleased:
@@ -352,10 +352,10 @@ class Session(Protocol):
             text = f"more than the {self.settings.receive_max} notifications that may be under way"
             self._give_up(Reason.RECEIVE_MAX_EXCEEDED, text, events)
             return
-        delivery = Delivery(publish, self._connection)
+        delivery = DeliveryToken(publish, self._connection)
         self._unacknowledged[packet_id] = delivery
         self._in_order.append(delivery)
-        events.append(Arrived(publish, delivery))
+        events.append(PublishReceived(publish, delivery))
 
     def _acknowledge_in_order(self) -> None:
         in_order = self._in_order
@@ -441,10 +441,10 @@ class Session(Protocol):
                 if not outgoing.holds:
                     outgoing.publish.packet_id = 0
                 self.outbox.appendleft(outgoing)
-        for wanted in self.wanted.values():
-            wanted.granted = False
-        unwanted, self._unwanted = self._unwanted, []
-        for each in unwanted:
+        for request in self.requests.values():
+            request.granted = False
+        unsubscribing, self._unsubscribing = self._unsubscribing, []
+        for each in unsubscribing:
             each.answered(Reason.SUCCESS, None)
 
 

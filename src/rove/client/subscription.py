@@ -27,12 +27,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, Self, TypeVar, get_args
 
 from rove.client.errors import ClientError, SlowConsumer
-from rove.client.notifications import Notification, Seen, id_of
+from rove.client.notifications import Notification, RecentIds, id_of
 from rove.mqtt.packets import Publish
 
 if TYPE_CHECKING:
     from rove.client.edge import EdgePolicy
-    from rove.client.protocol import Delivery
+    from rove.client.protocol import DeliveryToken
 
 T = TypeVar("T")
 Slow = Literal["wait", "drop-oldest", "drop-newest", "error"]
@@ -40,10 +40,10 @@ SLOW: Final[tuple[Slow, ...]] = get_args(Slow)
 Listener = Callable[[Notification[T]], object]
 
 
-class Owner(Protocol):
+class SubscriptionOwner(Protocol):
     """What a subscription needs of its client."""
 
-    def taken(self, delivery: Delivery) -> None:
+    def taken(self, delivery: DeliveryToken) -> None:
         """A notification was handed over that the broker waits to hear of."""
 
     def leave(self, subscription: Subscription[Any]) -> asyncio.Future[None]:
@@ -55,7 +55,7 @@ class Subscription(Generic[T]):
 
     def __init__(
         self,
-        owner: Owner,
+        owner: SubscriptionOwner,
         topic: str,
         filter: str | None,
         read: Callable[[Notification[Any]], T],
@@ -81,7 +81,7 @@ class Subscription(Generic[T]):
         """The policy that runs here, on what comes; see `rove.client.edge`."""
         self._owner = owner
         self._read = read
-        self._seen = Seen(seen_max)
+        self._seen = RecentIds(seen_max)
         self._inbox: deque[Notification[T]] = deque()
         self._listener: Listener[T] | None = None
         self._waiting: list[asyncio.Future[None]] = []
@@ -187,7 +187,7 @@ class Subscription(Generic[T]):
 
     # -- arriving --------------------------------------------------------------------------------
 
-    def arrive(self, publish: Publish, delivery: Delivery | None) -> int:
+    def arrive(self, publish: Publish, delivery: DeliveryToken | None) -> int:
         """For the client: take what came. How often it has to be taken before it is acknowledged.
 
         That is once, or never; more often if a policy has made several of it.
@@ -205,7 +205,7 @@ class Subscription(Generic[T]):
         outputs = self.policy.arrived(publish, self.identifier)
         return sum(self._put(each, id, delivery) for each in outputs)
 
-    def _put(self, publish: Publish, id: str | None, delivery: Delivery | None) -> bool:
+    def _put(self, publish: Publish, id: str | None, delivery: DeliveryToken | None) -> bool:
         """Hand it over, or have it wait. True if it will be acknowledged only when taken."""
         if self._ended:
             return False

@@ -18,7 +18,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Coroutine, Iterator, Mapping, MutableMapping
-from typing import Any, Final, Generic, Literal, Self, TypeVar, overload
+from typing import Any, Final, Generic, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
 from rove.client.addresses import DEFAULT_URL
 from rove.client.client import Client as AsyncClient
@@ -28,12 +28,37 @@ from rove.client.errors import ClientClosed
 from rove.client.notifications import Notification
 from rove.client.policies import PolicyNotice, Runs
 from rove.client.reports import Source
-from rove.client.routes import Engine
 from rove.client.subscription import Slow
 from rove.client.subscription import Subscription as AsyncSubscription
+from rove.client.subscription_table import Engine
 
 T = TypeVar("T")
 BATCH_MAX: Final = 100
+
+
+class PublishOptions(TypedDict, total=False):
+    """Of `rove.client.Client.publish`; the defaults are there."""
+
+    qos: int
+    retain: bool
+    id: str | None
+    valid_for: float | Literal["forever"] | None
+    expiry_s: int | None
+    user: Mapping[str, str] | None
+
+
+class SubscribeOptions(TypedDict, total=False):
+    """Of `rove.client.Client.subscribe`; the defaults are there."""
+
+    qos: int
+    evolve: str | None
+    engine: Engine | None
+    policy: str | None
+    policy_runs: Runs
+    slow: Slow | None
+    inbox_max: int
+    no_local: bool
+    retained: Literal["always", "new", "never"]
 
 
 class _Loop:
@@ -100,31 +125,9 @@ class Client:
     def is_connected(self) -> bool:
         return self._client.is_connected
 
-    def publish(
-        self,
-        topic: str,
-        value: object,
-        *,
-        qos: int = 1,
-        retain: bool = False,
-        id: str | None = None,
-        valid_for: float | Literal["forever"] | None = None,
-        expiry_s: int | None = None,
-        user: Mapping[str, str] | None = None,
-    ) -> Published:
-        """Publish; returns when the broker has taken it."""
-        return self._loop.wait_for(
-            self._client.publish(
-                topic,
-                value,
-                qos=qos,
-                retain=retain,
-                id=id,
-                valid_for=valid_for,
-                expiry_s=expiry_s,
-                user=user,
-            )
-        )
+    def publish(self, topic: str, value: object, **options: Unpack[PublishOptions]) -> Published:
+        """Publish, with the options of `rove.client.Client.publish`; waits for the broker."""
+        return self._loop.wait_for(self._client.publish(topic, value, **options))
 
     def unpublish(self, id: str) -> None:
         """Withdraw a publication of this client."""
@@ -137,13 +140,7 @@ class Client:
         filter: str | None = None,
         *,
         timeout_s: float | None = ...,
-        qos: int = ...,
-        evolve: str | None = ...,
-        engine: Engine | None = ...,
-        policy: str | None = ...,
-        policy_runs: Runs = ...,
-        slow: Slow | None = ...,
-        inbox_max: int = ...,
+        **options: Unpack[SubscribeOptions],
     ) -> Subscription[Any]: ...
 
     @overload
@@ -154,13 +151,7 @@ class Client:
         *,
         into: type[T],
         timeout_s: float | None = ...,
-        qos: int = ...,
-        evolve: str | None = ...,
-        engine: Engine | None = ...,
-        policy: str | None = ...,
-        policy_runs: Runs = ...,
-        slow: Slow | None = ...,
-        inbox_max: int = ...,
+        **options: Unpack[SubscribeOptions],
     ) -> Subscription[T]: ...
 
     def subscribe(
@@ -170,29 +161,15 @@ class Client:
         *,
         into: Any = Any,
         timeout_s: float | None = None,
-        qos: int = 1,
-        evolve: str | None = None,
-        engine: Engine | None = None,
-        policy: str | None = None,
-        policy_runs: Runs = "broker",
-        slow: Slow | None = None,
-        inbox_max: int = 1_000,
+        **options: Unpack[SubscribeOptions],
     ) -> Subscription[Any]:
-        """Subscribe. A loop over it ends when nothing has come for `timeout_s` (None: never)."""
+        """Subscribe, with the options of `rove.client.Client.subscribe`.
+
+        A loop over it ends when no notification has arrived for `timeout_s` (None: never).
+        """
 
         async def subscribed() -> AsyncSubscription[Any]:
-            return await self._client.subscribe(
-                topic,
-                filter,
-                into=into,
-                qos=qos,
-                evolve=evolve,
-                engine=engine,
-                policy=policy,
-                policy_runs=policy_runs,
-                slow=slow,
-                inbox_max=inbox_max,
-            )
+            return await self._client.subscribe(topic, filter, into=into, **options)
 
         return Subscription(self._loop, self._loop.wait_for(subscribed()), timeout_s)
 

@@ -23,8 +23,8 @@ Tls = ssl.SSLContext | bool | None
 _UNSENT_BYTES_MAX: Final = 256 * 1024
 
 
-class Owner(Protocol):
-    """Is told what happens to a transport."""
+class TransportHandler(Protocol):
+    """Receives the events of a transport."""
 
     def transport_received(self, data: bytes) -> None: ...
 
@@ -44,14 +44,16 @@ class Transport(Protocol):
         """Send what was written, then close."""
 
 
-async def open_transport(address: Address, tls: Tls, timeout_s: float, owner: Owner) -> Transport:
+async def open_transport(
+    address: Address, tls: Tls, timeout_s: float, handler: TransportHandler
+) -> Transport:
     """Connect; ConnectionFailed says why that was not possible."""
     context = tls_context(address, tls)
     try:
         async with asyncio.timeout(timeout_s):
             if address.is_websocket:
-                return await _open_websocket(address, context, owner)
-            return await _open_tcp(address, context, owner)
+                return await _open_websocket(address, context, handler)
+            return await _open_tcp(address, context, handler)
     except TimeoutError:
         raise ConnectionFailed(f"{address} did not answer within {timeout_s:g} s") from None
     except ssl.SSLError as error:
@@ -84,8 +86,8 @@ def _short(error: OSError) -> str:
 
 
 class _Tcp(asyncio.Protocol):
-    def __init__(self, owner: Owner) -> None:
-        self._owner: Owner | None = owner
+    def __init__(self, handler: TransportHandler) -> None:
+        self._handler: TransportHandler | None = handler
         self._transport: asyncio.Transport | None = None
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -94,31 +96,31 @@ class _Tcp(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=_UNSENT_BYTES_MAX)
 
     def data_received(self, data: bytes) -> None:
-        if self._owner is not None:
-            self._owner.transport_received(data)
+        if self._handler is not None:
+            self._handler.transport_received(data)
 
     def pause_writing(self) -> None:
-        if self._owner is not None:
-            self._owner.transport_congested(True)
+        if self._handler is not None:
+            self._handler.transport_congested(True)
 
     def resume_writing(self) -> None:
-        if self._owner is not None:
-            self._owner.transport_congested(False)
+        if self._handler is not None:
+            self._handler.transport_congested(False)
 
     def connection_lost(self, error: Exception | None) -> None:
         # From here on it is not to be touched: with TLS, aborting it fails in Python 3.11.2.
         self._transport = None
         if not self._closed.done():
             self._closed.set_result(None)
-        if self._owner is not None:
-            self._owner.transport_lost(error)
+        if self._handler is not None:
+            self._handler.transport_lost(error)
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
 
     async def close(self, timeout_s: float = 2.0) -> None:
-        self._owner = None
+        self._handler = None
         if self._transport is not None:
             self._transport.close()
             try:
@@ -128,13 +130,15 @@ class _Tcp(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close now, whatever is lost."""
-        self._owner = None
+        self._handler = None
         if self._transport is not None:
             self._transport.abort()
 
 
-async def _open_tcp(address: Address, context: ssl.SSLContext | None, owner: Owner) -> Transport:
-    transport = _Tcp(owner)
+async def _open_tcp(
+    address: Address, context: ssl.SSLContext | None, handler: TransportHandler
+) -> Transport:
+    transport = _Tcp(handler)
     try:
         await asyncio.get_running_loop().create_connection(
             lambda: transport,
@@ -155,9 +159,9 @@ async def _open_tcp(address: Address, context: ssl.SSLContext | None, owner: Own
 class _WebSocket:
     """Frames are read and written by two tasks, as the package wants it."""
 
-    def __init__(self, connection: ClientConnection, owner: Owner) -> None:
+    def __init__(self, connection: ClientConnection, handler: TransportHandler) -> None:
         self._connection = connection
-        self._owner: Owner | None = owner
+        self._handler: TransportHandler | None = handler
         self._unsent: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._unsent_bytes = 0
         self._tasks = [
@@ -168,11 +172,11 @@ class _WebSocket:
     def write(self, data: bytes) -> None:
         before, self._unsent_bytes = self._unsent_bytes, self._unsent_bytes + len(data)
         self._unsent.put_nowait(data)
-        if before <= _UNSENT_BYTES_MAX < self._unsent_bytes and self._owner is not None:
-            self._owner.transport_congested(True)
+        if before <= _UNSENT_BYTES_MAX < self._unsent_bytes and self._handler is not None:
+            self._handler.transport_congested(True)
 
     async def close(self) -> None:
-        self._owner = None
+        self._handler = None
         self._unsent.put_nowait(None)
         await asyncio.wait(self._tasks[1:], timeout=2)
         await self._connection.close()
@@ -182,15 +186,15 @@ class _WebSocket:
         error: Exception | None = None
         try:
             async for data in self._connection:
-                if self._owner is not None:
-                    self._owner.transport_received(
+                if self._handler is not None:
+                    self._handler.transport_received(
                         data if isinstance(data, bytes) else data.encode()
                     )
         except Exception as caught:  # of the package's own kinds, or of the sockets'
             error = caught
         self._unsent.put_nowait(None)
-        if self._owner is not None:
-            self._owner.transport_lost(error)
+        if self._handler is not None:
+            self._handler.transport_lost(error)
 
     async def _write(self) -> None:
         while (data := await self._unsent.get()) is not None:
@@ -199,12 +203,12 @@ class _WebSocket:
             except Exception:  # the reader meets the same end, and tells it
                 return
             before, self._unsent_bytes = self._unsent_bytes, self._unsent_bytes - len(data)
-            if before > _UNSENT_BYTES_MAX >= self._unsent_bytes and self._owner is not None:
-                self._owner.transport_congested(False)
+            if before > _UNSENT_BYTES_MAX >= self._unsent_bytes and self._handler is not None:
+                self._handler.transport_congested(False)
 
 
 async def _open_websocket(
-    address: Address, context: ssl.SSLContext | None, owner: Owner
+    address: Address, context: ssl.SSLContext | None, handler: TransportHandler
 ) -> Transport:
     connect, invalid = _websockets()
     try:
@@ -219,7 +223,7 @@ async def _open_websocket(
         )
     except invalid as error:
         raise ConnectionFailed(f"{address} does not speak MQTT over WebSocket: {error}") from error
-    return _WebSocket(connection, owner)
+    return _WebSocket(connection, handler)
 
 
 def _websockets() -> tuple[Callable[..., asyncio.Future[ClientConnection]], type[Exception]]:

@@ -13,18 +13,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from rove.monitor.beside import Beside
+from rove.monitor.process import MonitorProcess
 
 SCENARIO: Final = "crowd"
 PORT: Final = 8090
 
 
 @contextmanager
-def monitor_beside() -> Iterator[Beside]:
+def monitor_beside() -> Iterator[MonitorProcess]:
     """A monitor with a world, on the usual port if that is free."""
     with tempfile.TemporaryDirectory(prefix="rove-demo-") as folder:
         words = [SCENARIO, "--port", str(_free_port()), "--database", str(Path(folder) / "metrics")]
-        with Beside(*words) as beside:
+        with MonitorProcess(*words) as beside:
             yield beside
 
 

@@ -34,7 +34,7 @@ SILENCE_S = 3600
 """Keep-alive, in the play's time."""
 
 
-class Stage:
+class ScriptedBroker:
     """Some subscribers, one publisher, and the broker between them."""
 
     def __init__(self, texts: Mapping[str, str], me: Mapping[str, object]) -> None:

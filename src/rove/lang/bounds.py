@@ -110,9 +110,9 @@ def _call(name: str, arguments: list[Enclosure]) -> Enclosure:
         )
     if name == "pow":
         return _power(*arguments, sure=sure)
-    if name == "lower":
-        return ANYTHING
-    return _at_points(name, arguments, sure)
+    if name in ("sin", "cos", "distance"):
+        return _at_points(name, arguments, sure)
+    return ANYTHING  # `lower`, and every function whose range is not known here
 
 
 def _at_points(name: str, arguments: list[Enclosure], sure: bool) -> Enclosure:

@@ -1,6 +1,6 @@
 """One connection to a broker, without the library's queues and tasks: for the world and for loads.
 
-A `Connection` is the socket and the timer of one `rove.client.protocol.Protocol`. It is never
+A `DirectConnection` is the socket and the timer of one `rove.client.protocol.Protocol`. It is never
 opened again: a load or a player that has lost its connection has lost what it measured, or its
 place in the world. So what goes wrong is an error, to whoever waits, or else to `failed`.
 
@@ -17,14 +17,14 @@ from typing import Final, TypeVar, cast
 
 from rove.client.errors import in_words
 from rove.client.protocol import (
-    Arrived,
     Ended,
     Event,
     Opened,
     Protocol,
+    ProtocolSettings,
+    PublishReceived,
     Request,
     Response,
-    Settings,
     words,
 )
 from rove.client.session import reason_of
@@ -36,13 +36,15 @@ _CONNECTING_AT_ONCE: Final = 50
 Some = TypeVar("Some")
 
 
-class Connection(asyncio.Protocol):
+class DirectConnection(asyncio.Protocol):
     """Sends what it is given, and says what came."""
 
     error: type[RoveError] = RoveError
     """What everything that goes wrong is raised as."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, settings: ProtocolSettings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.client_id = settings.client_id
         self._clock = clock
         self.protocol = Protocol(settings)
@@ -120,7 +122,7 @@ class Connection(asyncio.Protocol):
 
     def _handle(self, events: Sequence[Event], now: float) -> None:
         for event in events:
-            if type(event) is Arrived:
+            if type(event) is PublishReceived:
                 self.arrived(event.publish, now)
             elif isinstance(event, Opened):
                 self._has_answer()

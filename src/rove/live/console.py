@@ -19,10 +19,17 @@ import msgspec
 
 from rove.client.sync import Client, Subscription, connect
 from rove.errors import RoveError
-from rove.live.processes import ANSWER_TOPIC, COMMAND_TOPIC, RUN_TOPIC, Announcement, Answer, Order
-from rove.live.roles import Lockstep
+from rove.live.engine_roles import Lockstep
+from rove.live.role_process import (
+    ANSWER_TOPIC,
+    COMMAND_TOPIC,
+    RUN_TOPIC,
+    Announcement,
+    CommandAnswer,
+    ScheduledCommand,
+)
 from rove.world.people.commands import complete, help_text, parse_command
-from rove.world.people.obeying import check
+from rove.world.people.execution import check
 
 LEAD_S: Final = 1.0
 """How long a command is on its way at most; else a process has to give up."""
@@ -38,7 +45,7 @@ class Console:
     """Talks to one world."""
 
     def __init__(
-        self, client: Client, answers: Subscription[Answer], announced: Announcement
+        self, client: Client, answers: Subscription[CommandAnswer], announced: Announcement
     ) -> None:
         self.announced: Final = announced
         self._client = client
@@ -66,14 +73,14 @@ class Console:
             raise ConsoleError("the world has come to its end")
         check(self._world, parse_command(text))
         lead = math.ceil(LEAD_S / self.announced.scenario.tick_s)
-        order = Order(max(self.tick, 0) + lead, text, self.announced.run)
+        order = ScheduledCommand(max(self.tick, 0) + lead, text, self.announced.run)
         self._client.publish(COMMAND_TOPIC, msgspec.json.encode(order))
         answer = self._answer_to(order)
         if answer.refused is not None:
             return f"tick {answer.tick}: not done, {answer.refused}"
         return f"tick {answer.tick}: done"
 
-    def _answer_to(self, order: Order) -> Answer:
+    def _answer_to(self, order: ScheduledCommand) -> CommandAnswer:
         waits_until = self.announced.begins_at + order.tick * self.announced.scenario.tick_s
         waits_until += _PATIENCE_S
         while (left_s := waits_until - time.time()) > 0:
@@ -101,7 +108,7 @@ def console(url: str) -> Iterator[Console]:
             except TimeoutError:
                 found = b""
         announced = _announced(found, url)
-        with client.subscribe(ANSWER_TOPIC, into=Answer) as answers:
+        with client.subscribe(ANSWER_TOPIC, into=CommandAnswer) as answers:
             yield Console(client, answers, announced)
 
 

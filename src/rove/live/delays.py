@@ -18,7 +18,7 @@ _BINS: Final = 700
 """Up to 104 seconds; what takes longer counts as that."""
 
 
-class Delays:
+class DelayHistograms:
     """How long updates were on their way to each client: a histogram with steps of 2 %."""
 
     def __init__(self, clients: int) -> None:

@@ -1,7 +1,7 @@
 """The bus of a world over a real broker: subscriptions and publications of one process, by MQTT.
 
-`MqttBus` does what `rove.world.engines.bus` says with connections of its own, `Link`, one for each
-client, server or service that the process plays. Joining a topic is a SUBSCRIBE, placing a
+`MqttBus` does what `rove.world.engines.bus` says with connections of its own, `BusConnection`, one
+for each client, server or service that the process plays. Joining a topic is a SUBSCRIBE, placing a
 rectangle one with a text of Rove's language, placing it again one more with the same identifier,
 which replaces it without a gap. What is said within a tick is collected and written to each
 connection at once; what arrives is only put on a list, with the moment, until the turn.
@@ -31,19 +31,19 @@ from rove.client.protocol import (
     RECEIVE_MAX,
     PacketReader,
     Protocol,
-    Settings,
+    ProtocolSettings,
     subscribe_packet,
     unsubscribe_packet,
 )
 from rove.errors import RoveError
-from rove.live.connections import Connection, some_at_a_time
+from rove.live.connections import DirectConnection, some_at_a_time
 from rove.match.designs.design import Evolve
+from rove.mqtt.decoder import PACKET_BYTES_MAX
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Filter, Malformed, Packet, Publish
 from rove.mqtt.properties import write_text, write_varint
-from rove.mqtt.reading import PACKET_BYTES_MAX
-from rove.mqtt.writing import encode
 from rove.world.engines.bus import EXACT, Deliveries, Rectangles, area_text, topic_text
-from rove.world.engines.counters import Counters
+from rove.world.engines.counters import EngineCounters
 from rove.world.engines.messages import Messages, parse_payloads, payloads
 from rove.world.engines.size_kernels import tally
 from rove.world.runs.state import Floats, Ints, WorldError
@@ -62,7 +62,7 @@ _KNOWN_MAX: Final = 5_000
 Clock = Callable[[], float]
 
 
-class LinkError(RoveError):
+class BusConnectionError(RoveError):
     """A connection to the broker cannot be, or is no more."""
 
 
@@ -79,7 +79,7 @@ class Arrival(NamedTuple):
     """Whether it is the same notification, found by a further subscription."""
 
 
-class Route(NamedTuple):
+class ArrivalRoute(NamedTuple):
     """Where the notifications of a subscription go."""
 
     inbox: list[Arrival]
@@ -93,7 +93,7 @@ class Route(NamedTuple):
 # -- reading ------------------------------------------------------------------------------
 
 
-class Cutter:
+class PacketSplitter:
     """Cuts the bytes of a connection into packets, without looking into them."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Cutter:
         return packets
 
 
-class Known:
+class PacketCache:
     """Notifications that were read lately: others in the same process get the same bytes."""
 
     def __init__(self) -> None:
@@ -136,13 +136,13 @@ class Known:
         self._packets[raw] = packet
 
 
-class KnownReader:
+class CachingReader:
     """A reader that does not decode what another connection of this process has decoded."""
 
-    def __init__(self, known: Known, reader: PacketReader) -> None:
+    def __init__(self, known: PacketCache, reader: PacketReader) -> None:
         self._known = known
         self._reader = reader
-        self._cutter = Cutter()
+        self._cutter = PacketSplitter()
 
     def feed(self, data: bytes) -> list[Packet | Malformed]:
         packets: list[Packet | Malformed] = []
@@ -161,26 +161,28 @@ class KnownReader:
 # -- one connection -----------------------------------------------------------------------
 
 
-class Link(Connection):
+class BusConnection(DirectConnection):
     """One connection: sends what was collected when it is told to, and sorts what comes."""
 
-    error = LinkError
+    error = BusConnectionError
 
     def __init__(
-        self, number: int, client_id: str, clock: Clock, known: Known | None = None
+        self, number: int, client_id: str, clock: Clock, known: PacketCache | None = None
     ) -> None:
         """`number` is that of the subscriber on the bus; links of one process share `known`."""
         super().__init__(_settings(client_id), clock)
         self.number: Final = number
-        self.routes: Final[dict[int, Route]] = {}
-        self.lost: Callable[[LinkError], None] | None = None
+        self.routes: Final[dict[int, ArrivalRoute]] = {}
+        self.lost: Callable[[BusConnectionError], None] | None = None
         """Is told when the connection is lost or the broker refuses something."""
-        self._known = Known() if known is None else known
+        self._known = PacketCache() if known is None else known
 
     async def open(self, address: Address, *, tls: ssl.SSLContext | bool | None = None) -> None:
         """Connect, and be let in."""
         if address.is_websocket:
-            raise LinkError(f"{address}: the world speaks mqtt:// or mqtts://, not WebSocket")
+            raise BusConnectionError(
+                f"{address}: the world speaks mqtt:// or mqtts://, not WebSocket"
+            )
         password = None if address.password is None else address.password.encode()
         self.protocol = Protocol(_settings(self.client_id, address.user_name, password))
         loop = asyncio.get_running_loop()
@@ -191,11 +193,13 @@ class Link(Connection):
                 await self.settle()
         except OSError as error:
             what = "does not answer" if isinstance(error, TimeoutError) else str(error)
-            raise LinkError(f"{self.client_id} cannot connect to {address}: {what}") from None
+            raise BusConnectionError(
+                f"{self.client_id} cannot connect to {address}: {what}"
+            ) from None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.protocol.reader = KnownReader(self._known, self.protocol.reader)
+        self.protocol.reader = CachingReader(self._known, self.protocol.reader)
 
     def say(self, data: bytes) -> None:
         """Have it sent with the next `flush`."""
@@ -204,7 +208,7 @@ class Link(Connection):
     def subscribe(
         self,
         identifier: int,
-        route: Route,
+        route: ArrivalRoute,
         *,
         text: str | None = None,
         evolve: str | None = None,
@@ -239,13 +243,13 @@ class Link(Connection):
 
     def failed(self, error: RoveError) -> None:
         if self.lost is not None:
-            self.lost(LinkError(str(error)))
+            self.lost(BusConnectionError(str(error)))
 
 
 def _settings(
     client_id: str, user_name: str | None = None, password: bytes | None = None
-) -> Settings:
-    return Settings(
+) -> ProtocolSettings:
+    return ProtocolSettings(
         client_id,
         user_name,
         password,
@@ -256,8 +260,8 @@ def _settings(
     )
 
 
-async def open_links(
-    links: Iterable[Link], address: Address, *, tls: ssl.SSLContext | bool | None = None
+async def open_connections(
+    links: Iterable[BusConnection], address: Address, *, tls: ssl.SSLContext | bool | None = None
 ) -> None:
     """Connect them all."""
     await some_at_a_time(list(links), lambda link: link.open(address, tls=tls))
@@ -278,19 +282,19 @@ class Arrivals(NamedTuple):
 class MqttBus:
     """A `rove.world.engines.bus.Bus` over connections to a broker."""
 
-    def __init__(self, links: Mapping[int, Link], root: str, generation: int = 0) -> None:
+    def __init__(self, links: Mapping[int, BusConnection], root: str, generation: int = 0) -> None:
         """`links` by their numbers; topics begin with `root`. Buses on the same links at the same
         time differ in both root and generation.
         """
         if not links:
             raise WorldError("a bus over MQTT needs a connection")
-        self.counters = Counters()
+        self.counters = EngineCounters()
         self.arrivals = Arrivals(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0))
         self._links = links
         self._only = next(iter(links.values())) if len(links) == 1 else None
         self._root = root
         self._generation = generation % _GENERATIONS
-        self._tables: dict[str, _Topics | _Areas] = {}
+        self._tables: dict[str, _TopicTable | _AreaTable] = {}
         self._inbox: list[Arrival] = []
         self._at = -np.inf
 
@@ -298,11 +302,11 @@ class MqttBus:
 
     def topics(self, table: str, form: str, *, retained: bool = False) -> None:
         """Make a topic table."""
-        self._tables[table] = _Topics(self._form(form), self._identifiers(table), retained)
+        self._tables[table] = _TopicTable(self._form(form), self._identifiers(table), retained)
 
     def areas(self, table: str, form: str, evolve: Evolve = EXACT) -> None:
         """Make an area table."""
-        self._tables[table] = _Areas(self._form(form), self._identifiers(table), evolve)
+        self._tables[table] = _AreaTable(self._form(form), self._identifiers(table), evolve)
 
     def _form(self, form: str) -> str:
         return self._root + form.removeprefix("world")
@@ -315,19 +319,19 @@ class MqttBus:
             raise WorldError(f"a bus over MQTT has {_TABLES_MAX} tables at most")
         return (self._generation * _TABLES_MAX + len(self._tables) << _NUMBER_BITS) + 1
 
-    def _topic_table(self, name: str) -> _Topics:
+    def _topic_table(self, name: str) -> _TopicTable:
         table = self._tables.get(name)
-        if not isinstance(table, _Topics):
+        if not isinstance(table, _TopicTable):
             raise WorldError(f"there is no topic table {name}")
         return table
 
-    def _area_table(self, name: str) -> _Areas:
+    def _area_table(self, name: str) -> _AreaTable:
         table = self._tables.get(name)
-        if not isinstance(table, _Areas):
+        if not isinstance(table, _AreaTable):
             raise WorldError(f"there is no area table {name}")
         return table
 
-    def _link(self, number: int) -> Link:
+    def _link(self, number: int) -> BusConnection:
         try:
             return self._links[number]
         except KeyError:
@@ -341,7 +345,7 @@ class MqttBus:
         for subscriber, topic in zip(subscribers.tolist(), topics.tolist(), strict=True):
             if (topic, subscriber) not in here.joined:
                 here.joined.add((topic, subscriber))
-                route = Route(self._inbox, here.topic(topic), topic)
+                route = ArrivalRoute(self._inbox, here.topic(topic), topic)
                 self._link(subscriber).subscribe(here.identifier(topic), route)
                 self._subscribed(1)
 
@@ -359,7 +363,9 @@ class MqttBus:
         here = self._topic_table(table)
         if subscriber not in here.everywhere:
             here.everywhere.add(subscriber)
-            route = Route(self._inbox, here.form.replace("{}", "+"), _EVERYTHING, here.number_of)
+            route = ArrivalRoute(
+                self._inbox, here.form.replace("{}", "+"), _EVERYTHING, here.number_of
+            )
             identifier = here.identifier(_EVERYTHING)
             self._link(subscriber).subscribe(identifier, route, retained=False)
             self._subscribed(1)
@@ -402,7 +408,9 @@ class MqttBus:
         ):
             self._place(here, number, receiver, tuple(row))
 
-    def _place(self, here: _Areas, number: int, receiver: int, values: tuple[float, ...]) -> None:
+    def _place(
+        self, here: _AreaTable, number: int, receiver: int, values: tuple[float, ...]
+    ) -> None:
         before = here.placed.get(number)
         if before is not None:
             self._unsubscribed(1)
@@ -414,7 +422,7 @@ class MqttBus:
         reach_x, reach_y = reach_x + abs(vx) * LATE_S, reach_y + abs(vy) * LATE_S
         self._link(receiver).subscribe(
             here.identifier(number, receiver),
-            Route(self._inbox, here.form, number),
+            ArrivalRoute(self._inbox, here.form, number),
             text=area_text(x, y, reach_x, reach_y, vx, vy),
             evolve=here.evolve if moves else None,
         )
@@ -530,7 +538,7 @@ class MqttBus:
         self._at = at
 
 
-class _Topics:
+class _TopicTable:
     """A topic table: who of this process has joined what."""
 
     def __init__(self, form: str, identifiers_from: int, retained: bool) -> None:
@@ -563,7 +571,7 @@ class _Topics:
             head = self._heads[number] = write_text(self.topic(number)) + b"\0"
         return head
 
-    def subscriptions(self, links: Mapping[int, Link]) -> list[tuple[Link, int]]:
+    def subscriptions(self, links: Mapping[int, BusConnection]) -> list[tuple[BusConnection, int]]:
         pairs = [(links[who], self.identifier(topic)) for topic, who in sorted(self.joined)]
         wild = self.identifier(_EVERYTHING)
         return pairs + [(links[who], wild) for who in sorted(self.everywhere)]
@@ -573,7 +581,7 @@ class _Topics:
         return [encode(Publish(self.topic(number), b"", 0, True)) for number in sorted(self.kept)]
 
 
-class _Areas:
+class _AreaTable:
     """An area table: the rectangles of this process."""
 
     def __init__(self, form: str, identifiers_from: int, evolve: Evolve) -> None:
@@ -589,7 +597,7 @@ class _Areas:
         """Who has one rectangle only needs no number to tell it by."""
         return self._identifiers_from + (0 if number == receiver else number + 1)
 
-    def subscriptions(self, links: Mapping[int, Link]) -> list[tuple[Link, int]]:
+    def subscriptions(self, links: Mapping[int, BusConnection]) -> list[tuple[BusConnection, int]]:
         return [
             (links[receiver], self.identifier(number, receiver))
             for number, (receiver, _) in sorted(self.placed.items())

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy.random  # noqa: F401
 
 from rove.match.index.segment import Kernel
-from rove.match.patterns import texts
+from rove.match.patterns import pattern_set
 
 _kernel: Kernel | None = None
 _ranks_are_ready = False
@@ -48,10 +48,10 @@ def warm_up(*, ranked: bool = True) -> None:
     """
     global _kernel, _ranks_are_ready
     if _kernel is None:
-        from rove.match.index import building_kernels  # noqa: F401
+        from rove.match.index import construction_kernels  # noqa: F401
         from rove.match.index import search_kernels as kernels
 
-        texts.warm_up()
+        pattern_set.warm_up()
         _kernel = kernels.find
     if ranked and not _ranks_are_ready:
         from rove.match.ranked import pool  # noqa: F401

@@ -40,7 +40,7 @@ Box: TypeAlias = dict[tuple[str, bool], tuple[Bound, Bound]]
 """For an attribute, and whether it is a text, the span of its values; the end is not in it."""
 
 
-class Counts(msgspec.Struct):
+class ForestCounts(msgspec.Struct):
     """What a forest has done so far."""
 
     covers_asked: int = 0
@@ -51,7 +51,7 @@ class Counts(msgspec.Struct):
     """Subscriptions evaluated for publications."""
 
 
-class _Node(msgspec.Struct, eq=False):
+class _ForestNode(msgspec.Struct, eq=False):
     id: int
     condition: Subscription
     form: NormalForm
@@ -62,17 +62,17 @@ class _Node(msgspec.Struct, eq=False):
     uses_time: bool
     accepted_at: float
     me: dict[str, object]
-    parent: _Node | None = None
-    children: dict[int, _Node] = {}
+    parent: _ForestNode | None = None
+    children: dict[int, _ForestNode] = {}
 
 
 class Forest:
     """Subscriptions under their ids, ordered by what covers what."""
 
     def __init__(self) -> None:
-        self.counts = Counts()
-        self._nodes: dict[int, _Node] = {}
-        self._roots: dict[int, _Node] = {}
+        self.counts = ForestCounts()
+        self._nodes: dict[int, _ForestNode] = {}
+        self._roots: dict[int, _ForestNode] = {}
         self._clocks: list[float] = []
         """When the subscriptions that evolve were accepted, in order."""
 
@@ -111,7 +111,9 @@ class Forest:
         form = normalise(condition)
         start, uses_time = _start(form), _uses_time(form)
         is_box = start is not None and not uses_time
-        node = _Node(id, condition, form, start, is_box, uses_time, accepted_at, dict(me or {}))
+        node = _ForestNode(
+            id, condition, form, start, is_box, uses_time, accepted_at, dict(me or {})
+        )
         self._nodes[id] = node
         if node.uses_time:
             insort(self._clocks, accepted_at)
@@ -131,7 +133,7 @@ class Forest:
         """Change `me.` variables of a subscription; None removes one. Nothing moves by it."""
         change_state(self._nodes[id].me, changes)
 
-    def _hang(self, node: _Node, below: _Node | None) -> None:
+    def _hang(self, node: _ForestNode, below: _ForestNode | None) -> None:
         """Hang `node`, with all that hangs below it, as deep under `below` as something covers it.
 
         Those beside its new place that it covers move below it.
@@ -146,13 +148,15 @@ class Forest:
         beside[node.id] = node
         node.parent = below
 
-    def _beside(self, parent: _Node | None) -> dict[int, _Node]:
+    def _beside(self, parent: _ForestNode | None) -> dict[int, _ForestNode]:
         return self._roots if parent is None else parent.children
 
-    def _first_cover(self, candidates: Iterable[_Node], node: _Node) -> _Node | None:
+    def _first_cover(
+        self, candidates: Iterable[_ForestNode], node: _ForestNode
+    ) -> _ForestNode | None:
         return next((other for other in candidates if self._covers(other, node)), None)
 
-    def _covers(self, a: _Node, b: _Node) -> bool:
+    def _covers(self, a: _ForestNode, b: _ForestNode) -> bool:
         if a.uses_time and b.uses_time and a.accepted_at != b.accepted_at:
             return False
         if a.start is not None and b.start is not None:
@@ -184,7 +188,7 @@ class Forest:
             return False
         return at < self._clocks[-1] or at - self._clocks[0] > FOREVER_S
 
-    def _fits(self, node: _Node, publication: Publication, at: float) -> bool:
+    def _fits(self, node: _ForestNode, publication: Publication, at: float) -> bool:
         self.counts.evaluations += 1
         return holds(node.form, publication, at - node.accepted_at, node.me)
 

@@ -30,10 +30,9 @@ from rove.match.designs.design import Counters, Design, Evolve, checked_seconds
 from rove.match.designs.lees import Lees
 from rove.match.designs.pes import Pes
 from rove.match.engine import want, warm_up
-from rove.match.index.batch import Batch
-from rove.match.index.columns import Columns, batch_of
-from rove.match.index.index import Index
-from rove.match.index.reading import Reader
+from rove.match.index.batch import PublicationBatch
+from rove.match.index.columns import PublicationTable, batch_of
+from rove.match.index.index import ExactIndex, ReadingMatcher
 from rove.match.index.rows import Floats, Integers, Positions
 from rove.match.index.subjects import Subjects
 from rove.match.pairs import Pairs
@@ -74,13 +73,13 @@ class Matcher:
         """With `compiled`, wait for the kernels; without, use them as soon as they are there."""
         self._compiled = compiled
         self._subjects = Subjects()
-        self._index = Index(self._subjects, compiled=compiled)
-        self._conditions = Index(self._subjects, compiled=compiled)
+        self._index = ExactIndex(self._subjects, compiled=compiled)
+        self._conditions = ExactIndex(self._subjects, compiled=compiled)
         """Those of ranked subscriptions."""
         self._windows = Windows()
         self._is_ranked: dict[int, bool] = {}
         """Ranked subscriptions, and whether their condition says anything."""
-        self._design_indexes: list[Index] = []
+        self._design_indexes: list[ExactIndex] = []
         self._designs: dict[str, Design] = {}
         self._design_of: dict[int, Design] = {}
         self._states: dict[int, dict[str, object]] = {}
@@ -184,9 +183,9 @@ class Matcher:
             self._designs[name] = _DESIGNS[name](self._new_index)
         return self._designs[name]
 
-    def _new_index(self) -> Index:
+    def _new_index(self) -> ExactIndex:
         """An index for a design, which takes part in merging."""
-        self._design_indexes.append(Index(compiled=self._compiled))
+        self._design_indexes.append(ExactIndex(compiled=self._compiled))
         return self._design_indexes[-1]
 
     def add_boxes(
@@ -221,12 +220,15 @@ class Matcher:
         return self._matched(self._subjects.batch(publications, at), keys)
 
     def match_table(
-        self, columns: Columns, at: Sequence[float] | Floats, keys: Sequence[object] | None = None
+        self,
+        columns: PublicationTable,
+        at: Sequence[float] | Floats,
+        keys: Sequence[object] | None = None,
     ) -> Matches:
         """The same for publications that come as columns of any types; no loop over the rows."""
         return self._matched(batch_of(self._subjects, columns, at), keys)
 
-    def _matched(self, batch: Batch, keys: Sequence[object] | None) -> Matches:
+    def _matched(self, batch: PublicationBatch, keys: Sequence[object] | None) -> Matches:
         if keys is not None and len(keys) != len(batch):
             raise PublicationError(
                 f"{len(batch)} publications came with {len(keys)} keys", "give each its own"
@@ -259,12 +261,12 @@ class Matcher:
         found = self._index.match_columns(names, values, at)
         return Matches.of(found)
 
-    def reader(self, names: Sequence[str]) -> Reader:
-        """For publications that are a line of numbers each, one at a time (see `reading`).
+    def reader(self, names: Sequence[str]) -> ReadingMatcher:
+        """Match publications that are numbers, one at a time (see `ReadingMatcher`).
 
         Ranked subscriptions and those that evolve by a design are left aside.
         """
-        return Reader(self._index, names)
+        return ReadingMatcher(self._index, names)
 
     def _with_designs(
         self, found: Pairs, publications: Sequence[Publication], at: Sequence[float]
@@ -276,7 +278,7 @@ class Matcher:
         order = np.argsort(numbers, kind="stable")
         return Pairs(numbers[order], ids[order])
 
-    def _rank(self, batch: Batch, keys: Sequence[object] | None) -> list[RankedDelivery]:
+    def _rank(self, batch: PublicationBatch, keys: Sequence[object] | None) -> list[RankedDelivery]:
         matched = self._conditions.match_batch(batch)
         ends = matched.starts(len(batch)).tolist()
         ranked: list[RankedDelivery] = []
@@ -325,7 +327,7 @@ class Matcher:
 
     # -- merging -----------------------------------------------------------------------------
 
-    def _indexes(self) -> list[Index]:
+    def _indexes(self) -> list[ExactIndex]:
         return [self._index, self._conditions, *self._design_indexes]
 
     def merge_due(self) -> Work | None:
@@ -391,8 +393,8 @@ class Matcher:
         matcher = cls(compiled=compiled)
         subjects = matcher._subjects = Subjects.from_state(head["subjects"])
         own, others = buffers[: head["segments"]], buffers[head["segments"] :]
-        matcher._index = Index.from_state(head["index"], own, subjects, compiled=compiled)
-        matcher._conditions = Index.from_state(
+        matcher._index = ExactIndex.from_state(head["index"], own, subjects, compiled=compiled)
+        matcher._conditions = ExactIndex.from_state(
             head["conditions"], others, subjects, compiled=compiled
         )
         matcher._restore(head)
@@ -457,7 +459,7 @@ def checked(
         )
     if evolve.design in ("pes", "clees"):
         checked_seconds(evolve.design, evolve.seconds)
-    elif evolve.design not in ("exact", "lees"):
+    elif evolve.design not in ("exact", *_DESIGNS):
         raise LanguageError(f"there is no design {evolve.design}", "see parse_evolve")
     state = dict(me or {})
     admit(state)

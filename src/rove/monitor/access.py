@@ -32,7 +32,7 @@ import msgspec
 from starlette.requests import HTTPConnection
 
 from rove.monitor.answers import Fault
-from rove.monitor.broker import Broker
+from rove.monitor.broker_client import BrokerClient
 
 SESSION_S: Final = 12 * 3600.0
 SESSIONS_MAX: Final = 1_000
@@ -64,7 +64,7 @@ class _Session(msgspec.Struct):
 class Access:
     """Lets visitors in."""
 
-    def __init__(self, broker: Broker | None, key: str | None, cookie: str) -> None:
+    def __init__(self, broker: BrokerClient | None, key: str | None, cookie: str) -> None:
         self._broker = broker
         self._key = key
         self._cookie = cookie

@@ -26,10 +26,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from rove import __version__
 from rove.monitor.access import Access, Visitor
 from rove.monitor.answers import Fault, compressed, fault_answer, json_answer, json_bytes
-from rove.monitor.broker import Broker
-from rove.monitor.comparing import compare
-from rove.monitor.history import History
-from rove.monitor.live import PAGES_MAX, Hub, Page
+from rove.monitor.broker_client import BrokerClient
+from rove.monitor.comparison import compare
+from rove.monitor.hub import PAGES_MAX, Hub, PageConnection
+from rove.monitor.metrics_history import MetricsHistory
 from rove.monitor.operations import (
     REARRANGEMENTS,
     ROUTES,
@@ -78,8 +78,8 @@ class Monitor:
         self,
         hub: Hub,
         access: Access,
-        broker: Broker | None = None,
-        history: History | None = None,
+        broker: BrokerClient | None = None,
+        history: MetricsHistory | None = None,
         pipeline: Path | None = None,
     ) -> None:
         self.hub = hub
@@ -219,7 +219,7 @@ class Monitor:
         broker.forget(visitor.authorization)
         return json_bytes(answer.body, answer.status)
 
-    def _the_broker(self) -> Broker:
+    def _the_broker(self) -> BrokerClient:
         if self._broker is None:
             raise Fault(404, "no broker is watched", "start `rove monitor --broker URL`")
         return self._broker
@@ -249,7 +249,7 @@ class Monitor:
         found = await compare(self._the_history(), dict(request.query_params))
         return await self._long(found, request)
 
-    def _the_history(self) -> History:
+    def _the_history(self) -> MetricsHistory:
         if self._history is None:
             raise Fault(404, "nothing is recorded", "start `rove monitor --database FILE`")
         return self._history
@@ -288,7 +288,7 @@ class Monitor:
             else:
                 await socket.send_bytes(message)
 
-        page = Page(self.hub, send, may_command)
+        page = PageConnection(self.hub, send, may_command)
         self.hub.pages.add(page)
         tasks = [asyncio.create_task(page.serve()), asyncio.create_task(self._look_after(socket))]
         try:
@@ -353,7 +353,7 @@ def _is_secure(request: Request) -> bool:
     return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")
 
 
-async def _hear(socket: WebSocket, page: Page) -> None:
+async def _hear(socket: WebSocket, page: PageConnection) -> None:
     """Until the page is gone."""
     while True:
         message = await socket.receive()

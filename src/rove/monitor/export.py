@@ -21,7 +21,7 @@ from rove.errors import RoveError
 from rove.metrics.database import Database, Run
 from rove.metrics.naming import kind_of, labels_of, metric_name
 from rove.monitor import svg
-from rove.monitor.comparing import Line, differences
+from rove.monitor.comparison import MetricLine, differences
 
 POINTS: Final = 600
 NEWEST: Final = "last"
@@ -65,7 +65,7 @@ FIGURES: Final = (
 """Titles and units are those of the page (`page/graphs/metrics.js`)."""
 
 
-class Look(NamedTuple):
+class LineStyle(NamedTuple):
     """How an engine is drawn."""
 
     light: str
@@ -73,41 +73,41 @@ class Look(NamedTuple):
     dash: str
 
 
-LOOKS: Final[Mapping[str, Look]] = {
-    "object": Look("#0072b2", "#56b4e9", ""),
-    "tile": Look("#d55e00", "#e69f00", "6 3"),
-    "area": Look("#b05a8a", "#cc79a7", "2 2"),
-    "evolving": Look("#00815e", "#2fc79b", "10 3"),
-    "pes": Look("#8c6a00", "#f0e442", "8 3 2 3"),
-    "lees": Look("#7a3b1e", "#e8a07c", "12 4"),
-    "clees": Look("#4d7a1f", "#a6d96a", "4 2 1 2"),
-    "static": Look("#6a7079", "#9aa3af", "1 3"),
-    "other1": Look("#3c4f9e", "#93a5f5", "5 2 1 2"),
-    "other2": Look("#9e2a4f", "#f090ae", "5 2 1 2"),
-    "other3": Look("#2a7a7a", "#6fcaca", "5 2 1 2"),
+LINE_STYLES: Final[Mapping[str, LineStyle]] = {
+    "object": LineStyle("#0072b2", "#56b4e9", ""),
+    "tile": LineStyle("#d55e00", "#e69f00", "6 3"),
+    "area": LineStyle("#b05a8a", "#cc79a7", "2 2"),
+    "evolving": LineStyle("#00815e", "#2fc79b", "10 3"),
+    "pes": LineStyle("#8c6a00", "#f0e442", "8 3 2 3"),
+    "lees": LineStyle("#7a3b1e", "#e8a07c", "12 4"),
+    "clees": LineStyle("#4d7a1f", "#a6d96a", "4 2 1 2"),
+    "static": LineStyle("#6a7079", "#9aa3af", "1 3"),
+    "other1": LineStyle("#3c4f9e", "#93a5f5", "5 2 1 2"),
+    "other2": LineStyle("#9e2a4f", "#f090ae", "5 2 1 2"),
+    "other3": LineStyle("#2a7a7a", "#6fcaca", "5 2 1 2"),
 }
 """As on the page (`page/style.css`, `page/app.js`)."""
 
 
-def look_of(engine: str, number: int) -> str:
+def line_style_of(engine: str, number: int) -> str:
     """The name of an engine's look; engines that nobody foresaw share three."""
     last = engine.rpartition("-")[2]
-    return last if last in LOOKS else f"other{number % 3 + 1}"
+    return last if last in LINE_STYLES else f"other{number % 3 + 1}"
 
 
 # --- what there is --------------------------------------------------------------------------------
 
 
-class Told(NamedTuple):
+class RecordedFigure(NamedTuple):
     """A figure of an engine in a run."""
 
-    line: Line
+    line: MetricLine
     """Over the seconds of the run: of a total, its rate."""
     last: float
     """At the end."""
 
 
-Table = dict[str, dict[str, Told]]
+FigureTable = dict[str, dict[str, RecordedFigure]]
 """By figure and engine."""
 
 
@@ -148,8 +148,8 @@ def _engines(database: Database, run: Run) -> list[str]:
     return [name for name in order if name in recorded] + sorted(recorded - set(order))
 
 
-def _table(database: Database, run: Run, engines: Sequence[str]) -> Table:
-    found: Table = {}
+def _table(database: Database, run: Run, engines: Sequence[str]) -> FigureTable:
+    found: FigureTable = {}
     for figure in FIGURES:
         metric = metric_name(figure.name)
         of_engines = {
@@ -162,13 +162,15 @@ def _table(database: Database, run: Run, engines: Sequence[str]) -> Table:
     return found
 
 
-def _told(database: Database, run: Run, metric: str, engine: str, factor: float) -> Told | None:
+def _told(
+    database: Database, run: Run, metric: str, engine: str, factor: float
+) -> RecordedFigure | None:
     labels = {"run": run.id, "engine": engine}
     points = database.points(metric, labels, run.began, None, POINTS)
     if not points:
         return None
     one = points[0]
-    line = Line([at - run.began for at in one.at], [value * factor for value in one.value])
+    line = MetricLine([at - run.began for at in one.at], [value * factor for value in one.value])
     end = one.at[-1] + one.resolution_s
     readings = database.readings(metric, labels, end - _LAST_S, end + 1.0)
     if readings:
@@ -178,13 +180,13 @@ def _told(database: Database, run: Run, metric: str, engine: str, factor: float)
     else:
         # Readings are forgotten before what was added up of them.
         last = sum(line.value) * one.resolution_s
-    return Told(line, last)
+    return RecordedFigure(line, last)
 
 
 # --- the page -------------------------------------------------------------------------------------
 
 
-def _page(run: Run, engines: Sequence[str], table: Table) -> str:
+def _page(run: Run, engines: Sequence[str], table: FigureTable) -> str:
     title = f"{run.title or run.scenario}: a run of Rove"
     body = [
         f"<h1>{escape(run.title or run.scenario)}</h1>",
@@ -260,7 +262,7 @@ def _row(head: str, cells: Iterable[str]) -> str:
     return f'<tr><th scope="row">{head}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
 
 
-def _final(run: Run, engines: Sequence[str], table: Table) -> str:
+def _final(run: Run, engines: Sequence[str], table: FigureTable) -> str:
     rows = []
     for figure in FIGURES:
         if figure.name not in table:
@@ -279,16 +281,16 @@ def _numbers(caption: str, heads: str, rows: Iterable[str]) -> str:
     )
 
 
-def _charts(run: Run, engines: Sequence[str], table: Table) -> Iterable[str]:
+def _charts(run: Run, engines: Sequence[str], table: FigureTable) -> Iterable[str]:
     for figure in FIGURES:
         if figure.name not in table:
             continue
         of_figure = table[figure.name]
         lines = [
-            svg.Line(
+            svg.ChartLine(
                 f"{name} (live)" if _is_live(run, name) else name,
-                look_of(name, number),
-                LOOKS[look_of(name, number)].dash,
+                line_style_of(name, number),
+                LINE_STYLES[line_style_of(name, number)].dash,
                 _is_live(run, name),
                 of_figure[name].line.at,
                 of_figure[name].line.value,
@@ -303,7 +305,7 @@ def _charts(run: Run, engines: Sequence[str], table: Table) -> Iterable[str]:
 # --- who needs how much more ----------------------------------------------------------------------
 
 
-def _comparison(run: Run, engines: Sequence[str], table: Table) -> Iterable[str]:
+def _comparison(run: Run, engines: Sequence[str], table: FigureTable) -> Iterable[str]:
     """Every engine beside the live one, or the first; nothing for one alone."""
     if len(engines) < 2:
         return
@@ -325,7 +327,7 @@ def _comparison(run: Run, engines: Sequence[str], table: Table) -> Iterable[str]
     yield _numbers(f"Beside {beside}", _heads(run, others), rows)
 
 
-def _times(of_figure: Mapping[str, Told], name: str, beside: str, figure: Figure) -> str:
+def _times(of_figure: Mapping[str, RecordedFigure], name: str, beside: str, figure: Figure) -> str:
     if name not in of_figure:
         return _NOTHING
     found = differences(of_figure[name].line, of_figure[beside].line)
@@ -377,11 +379,11 @@ svg text{fill:var(--quiet)}.grid{stroke:var(--line);fill:none}.line{fill:none;st
 
 
 def _style() -> str:
-    light = _tokens(_LIGHT, {name: look.light for name, look in LOOKS.items()})
-    dark = _tokens(_DARK, {name: look.dark for name, look in LOOKS.items()})
+    light = _tokens(_LIGHT, {name: look.light for name, look in LINE_STYLES.items()})
+    dark = _tokens(_DARK, {name: look.dark for name, look in LINE_STYLES.items()})
     looks = "".join(
         f".line.{name}{{stroke:var(--{name})}}svg .end.{name},circle.{name}{{fill:var(--{name})}}"
-        for name in LOOKS
+        for name in LINE_STYLES
     )
     return (
         f":root{{color-scheme:light dark;{light}}}"

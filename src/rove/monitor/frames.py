@@ -40,7 +40,7 @@ _I16_MAX: Final = 32_767
 _Numbers: TypeAlias = npt.NDArray[np.uint32]
 
 
-class Header(NamedTuple):
+class FrameHeader(NamedTuple):
     """What every frame begins with."""
 
     kind: int
@@ -50,9 +50,9 @@ class Header(NamedTuple):
     is_whole: int
 
 
-def header_of(frame: bytes) -> Header:
+def header_of(frame: bytes) -> FrameHeader:
     """What a frame is about."""
-    return Header(*_HEADER.unpack_from(frame))
+    return FrameHeader(*_HEADER.unpack_from(frame))
 
 
 class Motion:
@@ -139,7 +139,7 @@ def _padded(size: int) -> int:
     return (size + 3) // 4 * 4
 
 
-class Areas:
+class ClientAreas:
     """What was told of each client's rectangle: x, y, half the sides, and a velocity."""
 
     def __init__(self, count: int) -> None:

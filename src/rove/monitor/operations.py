@@ -18,7 +18,7 @@ from urllib.parse import quote
 import msgspec
 
 from rove.monitor.answers import Fault
-from rove.monitor.broker import Answer, Broker
+from rove.monitor.broker_client import BrokerAnswer, BrokerClient
 
 ROUTES: Final[dict[str, tuple[str, ...]]] = {
     "channels": (),
@@ -43,8 +43,8 @@ REMEMBERED_MAX: Final = 10_000
 
 
 async def forwarded(
-    broker: Broker, route: str, query: Mapping[str, str], authorization: str
-) -> Answer:
+    broker: BrokerClient, route: str, query: Mapping[str, str], authorization: str
+) -> BrokerAnswer:
     """What the broker answers to a visitor."""
     allowed = ROUTES[route]
     for name in query:
@@ -59,7 +59,7 @@ async def forwarded(
     return await broker.get(_PATHS.get(route, f"/{route}"), query, authorization)
 
 
-def metrics_json(answer: Answer) -> dict[str, float]:
+def metrics_json(answer: BrokerAnswer) -> dict[str, float]:
     """A broker's metrics by series."""
     found = {}
     for line in answer.body.decode().splitlines():
@@ -76,7 +76,7 @@ class SlowConsumers:
         self._before: dict[str, tuple[float, int]] = {}
         """By client: when its queue was looked at, and how long it was."""
 
-    async def found(self, broker: Broker, authorization: str) -> list[dict[str, Any]]:
+    async def found(self, broker: BrokerClient, authorization: str) -> list[dict[str, Any]]:
         """All of them, the longest queue first; a `Fault` with what the broker refuses."""
         limit = {"limit": str(LOOKED_AT)}
         queues, clients = await asyncio.gather(
@@ -160,7 +160,7 @@ def _duration(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
-def fault_of(answer: Answer) -> Fault:
+def fault_of(answer: BrokerAnswer) -> Fault:
     """What the broker refused, as the monitor refuses it."""
     try:
         said = msgspec.json.decode(answer.body)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from rove.world.feeds.audiences import Feed
+from rove.world.feeds.audiences import FeedPublication
 from rove.world.map.maps import Map
 
 KEPT_S: Final = 60.0
@@ -45,7 +45,7 @@ class SensorMap:
         self.cell_m = next(power * step for step in steps if power * step >= side)
         self._last: dict[str, _Reading] = {}
 
-    def take(self, feeds: Iterable[Feed]) -> None:
+    def take(self, feeds: Iterable[FeedPublication]) -> None:
         """Note what was published."""
         for feed in feeds:
             place = feed.attributes.get("x"), feed.attributes.get("y")

@@ -23,10 +23,10 @@ import uvicorn
 from rove.errors import RoveError, UsageError
 from rove.monitor.access import Access, is_loopback
 from rove.monitor.application import Monitor
-from rove.monitor.broker import Broker
-from rove.monitor.history import History
-from rove.monitor.live import Hub
-from rove.monitor.recording import Recording
+from rove.monitor.broker_client import BrokerClient
+from rove.monitor.hub import Hub
+from rove.monitor.metrics_history import MetricsHistory
+from rove.monitor.run_recorder import RunRecorder
 from rove.monitor.watching import watch
 from rove.world.runs.scenarios import Scenario
 
@@ -79,11 +79,11 @@ def _say(url: str, _stop: Callable[[], None]) -> None:
 async def serve(settings: Settings, listening: Listening = _say) -> None:
     """Serve until SIGTERM, Ctrl-C, or somebody ends it."""
     check(settings)
-    broker = None if settings.broker is None else Broker(settings.broker, settings.ca_file)
+    broker = None if settings.broker is None else BrokerClient(settings.broker, settings.ca_file)
     made = _socket(settings.host, settings.port)
     port: int = made.getsockname()[1]
     hub = Hub(settings.scenario)
-    history = None if settings.database is None else History(settings.database)
+    history = None if settings.database is None else MetricsHistory(settings.database)
     recording = _recording(settings, hub, history)
     access = Access(broker, settings.key, f"rove_monitor_{port}")
     monitor = Monitor(hub, access, broker, history, settings.pipeline)
@@ -148,11 +148,11 @@ def _at_end_of_stdin(stop: Callable[[], None]) -> None:
     stop()
 
 
-def _recording(settings: Settings, hub: Hub, history: History | None) -> Recording | None:
+def _recording(settings: Settings, hub: Hub, history: MetricsHistory | None) -> RunRecorder | None:
     """Has the world written down, if there are a world and a database."""
     if settings.database is None or history is None or not hub.has_world:
         return None
-    recording = Recording(settings.database, history)
+    recording = RunRecorder(settings.database, history)
     hub.on_begin = recording.begin
     hub.on_sample = recording.sample
     hub.on_end = lambda run: recording.end(run, time.time())

@@ -34,7 +34,7 @@ _TIME_STEPS_S: Final = (
 _PREFIXES: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """One of several over the same time."""
 
     name: str
@@ -47,7 +47,7 @@ class Line(NamedTuple):
     value: Sequence[float]
 
 
-class _Frame(NamedTuple):
+class _ChartFrame(NamedTuple):
     """Where in the picture a value is."""
 
     first_s: float
@@ -64,7 +64,7 @@ class _Frame(NamedTuple):
         return HEIGHT - _BOTTOM - share * (HEIGHT - _TOP - _BOTTOM)
 
 
-def chart(title: str, unit: str, lines: Sequence[Line]) -> str:
+def chart(title: str, unit: str, lines: Sequence[ChartLine]) -> str:
     """A drawing with axes; one that says so if there is nothing to draw."""
     drawn = [line for line in map(thinned, lines) if line.at]
     head = (
@@ -75,7 +75,7 @@ def chart(title: str, unit: str, lines: Sequence[Line]) -> str:
         said = _text("tick", WIDTH / 2, HEIGHT / 2, "nothing was recorded", "middle")
         return f"{head}{said}</svg>"
     ticks = ticks_of(0.0, max(max(line.value) for line in drawn))
-    frame = _Frame(
+    frame = _ChartFrame(
         min(line.at[0] for line in drawn), max(line.at[-1] for line in drawn), ticks[0], ticks[-1]
     )
     parts = [head, *_value_axis(frame, ticks, unit), *_time_axis(frame)]
@@ -84,7 +84,7 @@ def chart(title: str, unit: str, lines: Sequence[Line]) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def _spoken(title: str, unit: str, lines: Iterable[Line]) -> str:
+def _spoken(title: str, unit: str, lines: Iterable[ChartLine]) -> str:
     ends = ", ".join(f"{line.name} {short(line.value[-1])}" for line in lines)
     return f"{title} in {unit} over the seconds of the run; at the end: {ends or 'nothing'}"
 
@@ -134,7 +134,7 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _value_axis(frame: _Frame, ticks: Sequence[float], unit: str) -> Iterable[str]:
+def _value_axis(frame: _ChartFrame, ticks: Sequence[float], unit: str) -> Iterable[str]:
     for tick in ticks:
         y = frame.y(tick)
         yield f'<path class="grid" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>'
@@ -146,7 +146,7 @@ def _value_axis(frame: _Frame, ticks: Sequence[float], unit: str) -> Iterable[st
     )
 
 
-def _time_axis(frame: _Frame) -> Iterable[str]:
+def _time_axis(frame: _ChartFrame) -> Iterable[str]:
     span = frame.last_s - frame.first_s
     longest_s = _TIME_STEPS_S[-1]
     rough = span / _TICKS
@@ -165,7 +165,7 @@ def _time_axis(frame: _Frame) -> Iterable[str]:
 # --- lines ----------------------------------------------------------------------------------------
 
 
-def thinned(line: Line) -> Line:
+def thinned(line: ChartLine) -> ChartLine:
     """With at most `POINTS_MAX` points: means of as many neighbours as it takes."""
     each = math.ceil(len(line.at) / POINTS_MAX)
     if each <= 1:
@@ -181,7 +181,7 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _path(frame: _Frame, line: Line) -> str:
+def _path(frame: _ChartFrame, line: ChartLine) -> str:
     points = [(frame.x(at), frame.y(value)) for at, value in zip(line.at, line.value, strict=True)]
     if len(points) == 1:
         x, y = points[0]
@@ -198,7 +198,7 @@ def _path(frame: _Frame, line: Line) -> str:
     return f'<path class="line {line.look}{heavy}"{dash} d="{"".join(way).rstrip()}"/>'
 
 
-def _labels(frame: _Frame, lines: Sequence[Line]) -> Iterable[str]:
+def _labels(frame: _ChartFrame, lines: Sequence[ChartLine]) -> Iterable[str]:
     """The name of each line at its end, moved apart where they would cover each other."""
     wanted = sorted((frame.y(line.value[-1]), number) for number, line in enumerate(lines))
     places, free = [], float(_TOP)

@@ -13,14 +13,14 @@ from typing import Final
 import msgspec
 
 from rove.monitor.answers import Fault
-from rove.monitor.broker import Answer, Broker
-from rove.monitor.live import Hub
+from rove.monitor.broker_client import BrokerAnswer, BrokerClient
+from rove.monitor.hub import Hub
 
 EVERY_S: Final = 5.0
 WELL: Final = "the broker answers, and is well"
 
 
-async def watch(broker: Broker, hub: Hub) -> None:
+async def watch(broker: BrokerClient, hub: Hub) -> None:
     """Go on until it is cancelled."""
     before = WELL
     while True:
@@ -32,14 +32,14 @@ async def watch(broker: Broker, hub: Hub) -> None:
         await asyncio.sleep(EVERY_S)
 
 
-async def _state(broker: Broker) -> str:
+async def _state(broker: BrokerClient) -> str:
     try:
         return state_of(await broker.get("/healthz"))
     except Fault as fault:
         return fault.error
 
 
-def state_of(answer: Answer) -> str:
+def state_of(answer: BrokerAnswer) -> str:
     """What a broker says of itself, in words."""
     if answer.status == 200:
         return WELL

@@ -3,7 +3,7 @@
 One class per packet for both versions: what only version 5 knows (properties, most reason
 codes) is left at its default in 3.1.1, and the writer leaves it out. Names are those of the
 specification, with the unit last. Nothing here is checked: what comes off the wire was checked
-by `rove.mqtt.reading`, what goes onto it is the sender's own making.
+by `rove.mqtt.decoder`, what goes onto it is the sender's own making.
 
 Classes are msgspec structs without a garbage collector's header: a packet costs about 100 ns,
 and thousands are alive at once.

@@ -1,10 +1,10 @@
 """Fields and properties: what packets are made of, read and written.
 
 `Fields` walks over the body of a packet and takes one value after the other, or raises a
-`Fault` that says which value was wrong. Properties are one table: identifier, name, kind and
+`PacketFault` that says which value was wrong. Properties are one table: identifier, name, kind and
 the packets that may carry it; reading and writing follow the table, so that a property is right
 in both directions or in neither. A field costs about 150 ns to read. The hot packets are read
-without any of this (see `rove.mqtt.reading`).
+without any of this (see `rove.mqtt.decoder`).
 
 Writing does not check: a property that its packet does not have is left out, and a number or
 text that is too large for its field is a `ValueError` or an `OverflowError`.
@@ -25,7 +25,7 @@ VARINT_MAX: Final = 268_435_455
 """Four bytes of seven bits."""
 
 
-class Place(IntEnum):
+class PacketType(IntEnum):
     """Where properties stand: in a will, or in the packet with this type number."""
 
     WILL = 0
@@ -46,7 +46,7 @@ class Place(IntEnum):
     AUTH = 15
 
 
-class Fault(Exception):
+class PacketFault(Exception):
     """What was read breaks a rule; the reader makes a `Malformed` of it."""
 
     def __init__(self, reason: Reason, text: str) -> None:
@@ -57,12 +57,12 @@ class Fault(Exception):
 
 def malformed(text: str) -> Never:
     """It cannot be understood."""
-    raise Fault(Reason.MALFORMED_PACKET, text)
+    raise PacketFault(Reason.MALFORMED_PACKET, text)
 
 
 def protocol_error(text: str) -> Never:
     """It can be understood, but may not be sent."""
-    raise Fault(Reason.PROTOCOL_ERROR, text)
+    raise PacketFault(Reason.PROTOCOL_ERROR, text)
 
 
 class Fields:
@@ -197,7 +197,7 @@ def write_text(value: str) -> bytes:
 # --- kinds: how a value is read with its range checked, and written after its identifier ------
 
 
-class Kind(NamedTuple):
+class PropertyKind(NamedTuple):
     read: Callable[[Fields, str], Any]
     write: Callable[[bytes, Any], bytes]
     repeats: bool = False
@@ -215,7 +215,7 @@ def _not_zero(read: Callable[[Fields, str], int], reason: Reason) -> Callable[[F
     def checked(fields: Fields, what: str) -> int:
         value = read(fields, what)
         if not value:
-            raise Fault(reason, f"the {what} is 0, it must be at least 1")
+            raise PacketFault(reason, f"the {what} is 0, it must be at least 1")
         return value
 
     return checked
@@ -267,17 +267,19 @@ def _write_pairs(identifier: bytes, pairs: tuple[tuple[str, str], ...]) -> bytes
     return b"".join([identifier + write_text(name) + write_text(value) for name, value in pairs])
 
 
-_FLAG: Final = Kind(_read_flag, _write_byte)
-_TWO: Final = Kind(Fields.two, _write_two)
-_FOUR: Final = Kind(Fields.four, _write_four)
-_TEXT: Final = Kind(Fields.text, _write_text)
-_TOPIC: Final = Kind(_read_topic, _write_text)
-_BINARY: Final = Kind(Fields.binary, _write_binary)
-_TWO_NOT_ZERO: Final = Kind(_not_zero(Fields.two, Reason.PROTOCOL_ERROR), _write_two)
-_FOUR_NOT_ZERO: Final = Kind(_not_zero(Fields.four, Reason.PROTOCOL_ERROR), _write_four)
-_ALIAS: Final = Kind(_not_zero(Fields.two, Reason.TOPIC_ALIAS_INVALID), _write_two)
-_NUMBERS: Final = Kind(_not_zero(Fields.varint, Reason.PROTOCOL_ERROR), _write_numbers, True)
-_PAIRS: Final = Kind(_read_pair, _write_pairs, True)
+_FLAG: Final = PropertyKind(_read_flag, _write_byte)
+_TWO: Final = PropertyKind(Fields.two, _write_two)
+_FOUR: Final = PropertyKind(Fields.four, _write_four)
+_TEXT: Final = PropertyKind(Fields.text, _write_text)
+_TOPIC: Final = PropertyKind(_read_topic, _write_text)
+_BINARY: Final = PropertyKind(Fields.binary, _write_binary)
+_TWO_NOT_ZERO: Final = PropertyKind(_not_zero(Fields.two, Reason.PROTOCOL_ERROR), _write_two)
+_FOUR_NOT_ZERO: Final = PropertyKind(_not_zero(Fields.four, Reason.PROTOCOL_ERROR), _write_four)
+_ALIAS: Final = PropertyKind(_not_zero(Fields.two, Reason.TOPIC_ALIAS_INVALID), _write_two)
+_NUMBERS: Final = PropertyKind(
+    _not_zero(Fields.varint, Reason.PROTOCOL_ERROR), _write_numbers, True
+)
+_PAIRS: Final = PropertyKind(_read_pair, _write_pairs, True)
 
 
 # --- the table --------------------------------------------------------------------------------
@@ -289,18 +291,22 @@ class Property(NamedTuple):
     """Its field in `Properties`."""
     title: str
     """Its name in the specification, for messages."""
-    kind: Kind
-    places: frozenset[Place]
+    kind: PropertyKind
+    places: frozenset[PacketType]
 
 
-_MESSAGE: Final = frozenset({Place.PUBLISH, Place.WILL})
-_GREETING: Final = frozenset({Place.CONNECT, Place.CONNACK})
-_CONNECT: Final = frozenset({Place.CONNECT})
-_CONNACK: Final = frozenset({Place.CONNACK})
-_EVERYWHERE: Final = frozenset(Place) - {Place.PINGREQ, Place.PINGRESP}
+_MESSAGE: Final = frozenset({PacketType.PUBLISH, PacketType.WILL})
+_GREETING: Final = frozenset({PacketType.CONNECT, PacketType.CONNACK})
+_CONNECT: Final = frozenset({PacketType.CONNECT})
+_CONNACK: Final = frozenset({PacketType.CONNACK})
+_EVERYWHERE: Final = frozenset(PacketType) - {PacketType.PINGREQ, PacketType.PINGRESP}
 _ANSWERS: Final = _EVERYWHERE - {
-    Place.WILL, Place.CONNECT, Place.PUBLISH, Place.SUBSCRIBE, Place.UNSUBSCRIBE,
-}  # fmt: skip
+    PacketType.WILL,
+    PacketType.CONNECT,
+    PacketType.PUBLISH,
+    PacketType.SUBSCRIBE,
+    PacketType.UNSUBSCRIBE,
+}
 
 TABLE: Final = (
     Property(0x01, "payload_format", "payload format indicator", _FLAG, _MESSAGE),
@@ -310,34 +316,35 @@ TABLE: Final = (
     Property(0x09, "correlation_data", "correlation data", _BINARY, _MESSAGE),
     Property(
         0x0B, "subscription_ids", "subscription identifier", _NUMBERS,
-        frozenset({Place.PUBLISH, Place.SUBSCRIBE}),
+        frozenset({PacketType.PUBLISH, PacketType.SUBSCRIBE}),
     ),
     Property(
-        0x11, "session_expiry_s", "session expiry interval", _FOUR, _GREETING | {Place.DISCONNECT}
+        0x11, "session_expiry_s", "session expiry interval", _FOUR,
+        _GREETING | {PacketType.DISCONNECT},
     ),
     Property(0x12, "assigned_client_id", "assigned client identifier", _TEXT, _CONNACK),
     Property(0x13, "server_keep_alive_s", "server keep alive", _TWO, _CONNACK),
     Property(
-        0x15, "authentication_method", "authentication method", _TEXT, _GREETING | {Place.AUTH}
+        0x15, "authentication_method", "authentication method", _TEXT, _GREETING | {PacketType.AUTH}
     ),
     Property(
-        0x16, "authentication_data", "authentication data", _BINARY, _GREETING | {Place.AUTH}
+        0x16, "authentication_data", "authentication data", _BINARY, _GREETING | {PacketType.AUTH}
     ),
     Property(
         0x17, "request_problem_information", "request problem information", _FLAG, _CONNECT
     ),
-    Property(0x18, "will_delay_s", "will delay interval", _FOUR, frozenset({Place.WILL})),
+    Property(0x18, "will_delay_s", "will delay interval", _FOUR, frozenset({PacketType.WILL})),
     Property(
         0x19, "request_response_information", "request response information", _FLAG, _CONNECT
     ),
     Property(0x1A, "response_information", "response information", _TEXT, _CONNACK),
     Property(
-        0x1C, "server_reference", "server reference", _TEXT, _CONNACK | {Place.DISCONNECT}
+        0x1C, "server_reference", "server reference", _TEXT, _CONNACK | {PacketType.DISCONNECT}
     ),
     Property(0x1F, "reason_string", "reason string", _TEXT, _ANSWERS),
     Property(0x21, "receive_max", "receive maximum", _TWO_NOT_ZERO, _GREETING),
     Property(0x22, "topic_alias_max", "topic alias maximum", _TWO, _GREETING),
-    Property(0x23, "topic_alias", "topic alias", _ALIAS, frozenset({Place.PUBLISH})),
+    Property(0x23, "topic_alias", "topic alias", _ALIAS, frozenset({PacketType.PUBLISH})),
     Property(0x24, "qos_max", "maximum QoS", _FLAG, _CONNACK),
     Property(0x25, "retain_available", "retain available", _FLAG, _CONNACK),
     Property(0x26, "user", "user property", _PAIRS, _EVERYWHERE),
@@ -356,7 +363,7 @@ _READABLE: Final = {
         for each in TABLE
         if place in each.places
     }
-    for place in Place
+    for place in PacketType
 }
 _WRITABLE: Final = {
     place: [
@@ -364,11 +371,11 @@ _WRITABLE: Final = {
         for each in TABLE
         if place in each.places
     ]
-    for place in Place
+    for place in PacketType
 }
 
 
-def read(fields: Fields, place: Place) -> Properties:
+def read(fields: Fields, place: PacketType) -> Properties:
     """The properties that come next, with the length that stands before them."""
     size = fields.varint("property length")
     if not size:
@@ -399,14 +406,14 @@ def read(fields: Fields, place: Place) -> Properties:
     return Properties(**found)
 
 
-def _refuse(identifier: int, place: Place) -> Never:
+def _refuse(identifier: int, place: PacketType) -> Never:
     title = _TITLES.get(identifier)
     if title is None:
         malformed(f"there is no property 0x{identifier:02X}")
     malformed(f"the {title} (property 0x{identifier:02X}) does not belong in {place.name}")
 
 
-def write(properties: Properties, place: Place) -> bytes:
+def write(properties: Properties, place: PacketType) -> bytes:
     """The properties that this place can have, with their length before them."""
     if properties is NO_PROPERTIES:
         return b"\0"

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable
 from typing import cast
 
-from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Link
 from rove.serve.shell import Shell
 
 UNSENT_HIGH = 256 * 1024

@@ -23,7 +23,7 @@ from rove import __version__
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
 from rove.broker.context import LakeStream, Settings
-from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Link
 from rove.broker.storage.journal import TABLES, Key
 from rove.elastic.elasticity import Elasticity
 from rove.elastic.view import Layout

@@ -20,7 +20,7 @@ from typing import Protocol
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
 from rove.broker.context import Output
-from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Link
 from rove.broker.storage.journal import Changes
 from rove.match.matcher import Work
 from rove.mqtt.packets import Connect

@@ -43,7 +43,7 @@ max_queued_messages 100000
 """
 
 
-class BrokerBenchError(RoveError):
+class BrokerProcessError(RoveError):
     """The benchmark of the broker cannot go on."""
 
 
@@ -105,7 +105,7 @@ def mosquitto(folder: Path) -> Iterator[Running]:
     configuration.write_text(_MOSQUITTO_CONF.format(port=port), encoding="ascii")
     with _started("mosquitto", [program, "-c", str(configuration)], folder, {}) as broker:
         broker.port = port
-        broker.wait_until(lambda: accepts(port), START_S_MAX, BrokerBenchError)
+        broker.wait_until(lambda: accepts(port), START_S_MAX, BrokerProcessError)
         yield broker
 
 
@@ -123,7 +123,7 @@ def _started(name: str, words: list[str], folder: Path, settings: Mapping[str, s
 
 def _announced_port(broker: Running, listener: str) -> int:
     line = re.compile(rf"^rove: {listener} on port (\d+)\n", re.MULTILINE)
-    return int(broker.wait_for_line(line, START_S_MAX, BrokerBenchError))
+    return int(broker.wait_for_line(line, START_S_MAX, BrokerProcessError))
 
 
 def accepts(port: int) -> bool:

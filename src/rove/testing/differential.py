@@ -40,7 +40,7 @@ from rove.match.designs.design import Evolve
 from rove.match.forest import Forest
 from rove.match.index import index
 from rove.match.matcher import Matcher, Work
-from rove.match.patterns import text_holders, texts
+from rove.match.patterns import automaton, pattern_set
 from rove.testing.drawing import Drawing, Moment
 
 Publication: TypeAlias = dict[str, Any]
@@ -413,8 +413,8 @@ class Trial:
             mock.patch.object(index, "MERGE_WIDTH", plan.merge_width),
             mock.patch.object(index, "MERGED_AT_ONCE_MAX", plan.at_once_max),
             mock.patch.object(lees, "TOGETHER_MIN", plan.together_min),
-            mock.patch.object(text_holders, "WAITING_MAX", plan.fresh_max),
-            mock.patch.object(texts, "AT_ONCE_CHARACTERS_MAX", plan.at_once_max),
+            mock.patch.object(automaton, "WAITING_MAX", plan.fresh_max),
+            mock.patch.object(pattern_set, "AT_ONCE_CHARACTERS_MAX", plan.at_once_max),
         ):
             yield
 

@@ -1,20 +1,21 @@
-"""A broker in memory: simulated clients, a disk that commits when told, a clock that is set.
+"""A broker in memory: simulated clients, a disk that commits when told, a clock that the test sets.
 
-The broker's core does no I/O, so a whole life of it fits into a function: clients that come and
-go, commits that take their time, a crash between two of them. `World` holds the broker, its disk
-and the time; `SimulatedClient` speaks MQTT with it, byte for byte, and keeps what it was sent.
+The broker's core does no I/O, so its whole life fits into a function: clients that connect and
+disconnect, commits that take time, a crash between two of them. `SimulatedBroker` holds the broker,
+its disk and the time; `SimulatedClient` speaks MQTT with it, byte for byte, and keeps what it
+receives.
 
-    world = World()
-    alice = world.connect("alice")
+    broker = SimulatedBroker()
+    alice = broker.connect("alice")
     alice.subscribe("air/#", filter="NO2 > 40")
-    world.connect("bob").publish("air/zagreb", b'{"NO2": 41}')
+    broker.connect("bob").publish("air/zagreb", b'{"NO2": 41}')
     assert alice.payloads() == [b'{"NO2": 41}']
 
-Unless `holds_commits` is set, everything is committed at once and nobody waits. With it, what the
-broker wants kept stays in `uncommitted` until `commit`, and is lost in a `crash`.
+By default, every commit finishes at once. With `holds_commits`, what the broker wants to store
+stays in `uncommitted` until `commit`, and is lost in a `crash`.
 
-Nothing here acknowledges anything by itself, but for `take_all`: a test says what it means.
-Starting a world costs about 0.1 ms, a packet about 20 µs.
+Nothing here sends acknowledgements by itself except `take_all`: a test acknowledges explicitly.
+Creating a broker costs about 0.1 ms, a packet about 20 µs.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from rove.broker.context import Settings
 from rove.broker.faults import Note
 from rove.broker.limits import Limits
 from rove.broker.policies.agents import Isolation
-from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Link
 from rove.broker.storage.journal import TABLES, Changes, Key
 from rove.broker.storage.records import Row, decoded
 from rove.client.protocol import (
@@ -38,8 +39,9 @@ from rove.client.protocol import (
     subscribe_packet,
     unsubscribe_packet,
 )
-from rove.client.protocol import Settings as ClientSettings
+from rove.client.protocol import ProtocolSettings as ClientSettings
 from rove.elastic.elasticity import Elasticity
+from rove.mqtt.decoder import PACKET_BYTES_MAX
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     V5,
@@ -59,13 +61,12 @@ from rove.mqtt.packets import (
     Unsuback,
     Will,
 )
-from rove.mqtt.reading import PACKET_BYTES_MAX
 from rove.policy.limits import PolicyLimits
 from rove.testing.matchers import SimulatedMatchers
 from rove.testing.policies import SimulatedWorkers
 
 START = 1_000_000.0
-"""When a world begins, in seconds since 1970."""
+"""The time at which a simulated broker starts, in seconds since 1970."""
 EXPIRES_NEVER_S = 0xFFFF_FFFF
 
 Kind = TypeVar("Kind", bound=Packet)
@@ -101,7 +102,7 @@ class SimulatedDisk:
         return {name: len(table) for name, table in self.tables.items() if table}
 
 
-class World:
+class SimulatedBroker:
     """One broker with everything that a shell would give it."""
 
     def __init__(
@@ -294,7 +295,7 @@ class _Recorder(Protocol):
 class SimulatedClient:
     """Speaks MQTT with the broker of a world; one connection at a time."""
 
-    def __init__(self, world: World, client_id: str, version: int) -> None:
+    def __init__(self, world: SimulatedBroker, client_id: str, version: int) -> None:
         self.world = world
         self.client_id = client_id
         self.version = version

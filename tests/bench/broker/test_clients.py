@@ -21,10 +21,10 @@ from rove.bench.broker.clients import (
     Tally,
     delays_into,
 )
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Connack, Disconnect, Puback, Publish, Reason
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
-from rove.testing.broker_processes import HOST, BrokerBenchError
+from rove.testing.broker_processes import HOST, BrokerProcessError
 
 
 class Written:
@@ -70,7 +70,7 @@ def test_small_packets_do_not_wait_for_acknowledgements() -> None:
 
 
 def read(data: bytes) -> list[Any]:
-    return list(Reader(version=5).feed(data))
+    return list(PacketDecoder(version=5).feed(data))
 
 
 class TestStream:
@@ -134,7 +134,7 @@ class TestReceiver:
             Receiver(taker, Tally(), 0)
             stream = Stream(0, 256)
             data = notifications(stream, position) + encode(Disconnect(Reason.QUOTA_EXCEEDED))
-            with pytest.raises(BrokerBenchError, match="something else"):
+            with pytest.raises(BrokerProcessError, match="something else"):
                 taker.data_received(data + notifications(stream, 2))
 
         asyncio.run(run())
@@ -239,7 +239,7 @@ class TestPublisher:
         async def run() -> None:
             sender, _ = client()
             Publisher(sender, Stream(1, 256))
-            with pytest.raises(BrokerBenchError, match=complaint):
+            with pytest.raises(BrokerProcessError, match=complaint):
                 sender.data_received(encode(packet))
 
         asyncio.run(run())
@@ -252,6 +252,6 @@ def test_what_was_lost_is_an_error_unless_it_was_meant() -> None:
             one.close()
         one.connection_lost(None)
 
-    with pytest.raises(BrokerBenchError, match="the connection of one was lost"):
+    with pytest.raises(BrokerProcessError, match="the connection of one was lost"):
         asyncio.run(run(is_meant=False))
     asyncio.run(run(is_meant=True))

@@ -9,7 +9,7 @@ import pytest
 from rove.bench.broker import load as broker_load
 from rove.bench.broker.clients import X_COUNT, X_MIN
 from rove.bench.broker.load import Durable, FanOut, Idle, Sift, Spread, run
-from rove.testing.broker_processes import BrokerBenchError, Running, rove
+from rove.testing.broker_processes import BrokerProcessError, Running, rove
 from rove.testing.ports import free_port
 
 
@@ -131,7 +131,7 @@ def test_the_idle_come_and_go(broker: Running) -> None:
 
 def test_what_goes_wrong_is_said_in_one_line(broker: Running) -> None:
     job = msgspec.structs.replace(fan_out(broker, 0), port=free_port())
-    with pytest.raises(BrokerBenchError, match=r"subscriber-[0-2] cannot connect") as raised:
+    with pytest.raises(BrokerProcessError, match=r"subscriber-[0-2] cannot connect") as raised:
         run(job)
     assert "\n" not in str(raised.value)
 
@@ -140,7 +140,7 @@ def test_what_goes_wrong_is_said_in_one_line(broker: Running) -> None:
 def test_being_sent_away_ends_the_load(tmp_path: Path) -> None:
     with (
         rove(tmp_path, {"ROVE_LIMITS__RECEIVE_MAX": "2"}) as broker,
-        pytest.raises(BrokerBenchError, match="publisher was sent away"),
+        pytest.raises(BrokerProcessError, match="publisher was sent away"),
     ):
         run(fan_out(broker, 1))
 

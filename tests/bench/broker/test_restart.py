@@ -8,7 +8,7 @@ import pytest
 from rove.bench.broker.restart import Folder, fill, restart
 from rove.serve.disk.index_file import NAME
 from rove.serve.disk.store import Store
-from rove.testing.broker_processes import BrokerBenchError
+from rove.testing.broker_processes import BrokerProcessError
 
 SMALL = Folder(sessions=6, subscriptions=30, notifications=120, receivers=3)
 
@@ -31,11 +31,11 @@ def test_a_broker_has_it_again_and_saves_what_makes_the_next_start_quicker(tmp_p
     assert found.cpu_s > 0
     assert (tmp_path / "data" / NAME).exists()
     more = msgspec.structs.replace(SMALL, notifications=121)
-    with pytest.raises(BrokerBenchError, match=r"rove_queued_messages is 120 .* not 121"):
+    with pytest.raises(BrokerProcessError, match=r"rove_queued_messages is 120 .* not 121"):
         restart(tmp_path, more)
 
 
 def test_a_broker_that_does_not_start_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("no folder")
-    with pytest.raises(BrokerBenchError, match="did not start again"):
+    with pytest.raises(BrokerProcessError, match="did not start again"):
         restart(tmp_path, SMALL)

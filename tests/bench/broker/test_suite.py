@@ -12,7 +12,7 @@ from rove.bench.broker.suite import PARTS, QUICK, Options, run
 from rove.bench.measure import Measure
 from rove.broker.storage.journal import Changes
 from rove.serve.disk.store import Store
-from rove.testing.broker_processes import BrokerBenchError, mosquitto_program
+from rove.testing.broker_processes import BrokerProcessError, mosquitto_program
 
 HAS_MOSQUITTO = mosquitto_program() is not None
 
@@ -122,7 +122,7 @@ def test_without_mosquitto_rove_is_measured_alone() -> None:
 
 def test_a_lost_notification_ends_the_run() -> None:
     broker_bench._nothing_lost("here", Outcome(expected=7, received=7))
-    with pytest.raises(BrokerBenchError, match="here: 6 notifications came, 7 were due"):
+    with pytest.raises(BrokerProcessError, match="here: 6 notifications came, 7 were due"):
         broker_bench._nothing_lost("here", Outcome(expected=7, received=6))
 
 

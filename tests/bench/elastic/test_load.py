@@ -14,11 +14,11 @@ from rove.bench.elastic import load as elastic_load
 from rove.bench.elastic.load import Closed, Flooded, Paced, _Listener, _Sender
 from rove.bench.elastic.workload import TOPIC, Drawn, due_bytes, work_of
 from rove.bench.load import Notes
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Connack, Properties, Puback, Publish
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
 from rove.testing import broker_processes
-from rove.testing.broker_processes import BrokerBenchError, Running
+from rove.testing.broker_processes import BrokerProcessError, Running
 from rove.testing.ports import free_port
 
 WORK = work_of("gas", 60)
@@ -45,7 +45,7 @@ def sender(qos: int = 1) -> tuple[_Sender, Written]:
 
 def notification(publisher: _Sender, number: int, more: int = 0) -> bytes:
     """As a broker would send it; with so many identifiers more than are due."""
-    (sent,) = Reader(version=5).feed(Drawn(WORK, 0).packet(number))
+    (sent,) = PacketDecoder(version=5).feed(Drawn(WORK, 0).packet(number))
     assert isinstance(sent, Publish)
     count = DUE[publisher.stream.reading(number)] // 2 + more
     ids = Properties(subscription_ids=tuple(range(1, count + 1)))
@@ -79,7 +79,7 @@ class TestListener:
         *before, last = [notification(publisher, number, more) for number, more in numbers_and_more]
         for data in before:
             taker.protocol.reader.feed(data)
-        with pytest.raises(BrokerBenchError, match="bytes of identifiers, not"):
+        with pytest.raises(BrokerProcessError, match="bytes of identifiers, not"):
             taker.protocol.reader.feed(last)
 
 
@@ -90,7 +90,7 @@ class TestSender:
             task = asyncio.create_task(publisher.send_all(5, 2, time.perf_counter() + 60))
             await asyncio.sleep(0)
             for number in range(1, 6):
-                sent = len(list(Reader(version=5).feed(written.data)))
+                sent = len(list(PacketDecoder(version=5).feed(written.data)))
                 assert sent == min(number + 1, 5)
                 publisher.client.data_received(encode(Puback(number)))
             await task
@@ -173,5 +173,5 @@ def test_as_many_as_are_taken(broker: Running) -> None:
 
 def test_a_broker_that_is_not_there_is_told_of() -> None:
     job = Flooded(port=free_port(), pid=1, size=1, publishers=1, under_way=1, seconds=0.1)
-    with pytest.raises(BrokerBenchError, match="cannot connect"):
+    with pytest.raises(BrokerProcessError, match="cannot connect"):
         elastic_load.run(job)

@@ -8,9 +8,9 @@ import pytest
 
 from rove.bench.elastic.workload import TOPIC, Drawn, Name, due_bytes, work_of
 from rove.lang import matches, parse
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Properties, Publish
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
 
 
 @pytest.mark.parametrize("name", ["gas", "sums"])
@@ -45,7 +45,7 @@ def test_long_identifiers_take_more_bytes() -> None:
 def test_publications_are_numbered_readings(qos: int) -> None:
     work = work_of("gas", 10)
     drawn = Drawn(work, qos, publisher=2)
-    packets = list(Reader(version=5).feed(b"".join(map(drawn.packet, range(50)))))
+    packets = list(PacketDecoder(version=5).feed(b"".join(map(drawn.packet, range(50)))))
     for number, packet in enumerate(packets):
         assert isinstance(packet, Publish)
         assert packet.packet_id == (number + 1 if qos else 0)

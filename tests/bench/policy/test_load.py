@@ -7,9 +7,9 @@ from rove.bench.load import Notes
 from rove.bench.policy import load as policy_load
 from rove.bench.policy.load import Device, Job, Listener, Subscriber
 from rove.bench.policy.workload import TOPIC, message
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Puback, Publish
-from rove.mqtt.writing import encode
-from rove.testing.broker_processes import BrokerBenchError
+from rove.testing.broker_processes import BrokerProcessError
 from rove.testing.ports import free_port
 
 
@@ -54,11 +54,11 @@ class TestListener:
     )
     def test_what_was_not_due_is_an_error(self, data: bytes) -> None:
         subscriber, _, _ = listening()
-        with pytest.raises(BrokerBenchError, match="behind message"):
+        with pytest.raises(BrokerProcessError, match="behind message"):
             subscriber.client.protocol.reader.feed(data)
 
 
 def test_a_broker_that_is_not_there_is_told_of() -> None:
     job = Job(port=free_port(), pid=1, policies={}, devices=[Device()], messages=1)
-    with pytest.raises(BrokerBenchError, match="cannot connect"):
+    with pytest.raises(BrokerProcessError, match="cannot connect"):
         policy_load.run([job])

@@ -14,10 +14,10 @@ from rove.mqtt.packets import (
     Pubrel,
     Reason,
 )
-from rove.testing.mqtt import SimulatedClient, World
+from rove.testing.mqtt import SimulatedBroker, SimulatedClient
 
 
-def publish(world: World, *payloads: bytes, qos: int = 1) -> None:
+def publish(world: SimulatedBroker, *payloads: bytes, qos: int = 1) -> None:
     """Somebody publishes on `a`."""
     publisher = world.connect("publisher")
     for payload in payloads:
@@ -25,7 +25,7 @@ def publish(world: World, *payloads: bytes, qos: int = 1) -> None:
 
 
 def subscribed(
-    world: World, qos: int = 1, version: int = 5, receive_max: int | None = None
+    world: SimulatedBroker, qos: int = 1, version: int = 5, receive_max: int | None = None
 ) -> SimulatedClient:
     """A client with a session that stays, subscribed to `a`."""
     client = world.client(version=version)
@@ -40,20 +40,20 @@ def subscribed(
 class TestWindow:
     @pytest.mark.parametrize("qos", [1, 2])
     def test_no_more_is_under_way_than_the_client_wants(self, qos: int) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world, qos, receive_max=2)
         publish(world, b"1", b"2", b"3", b"4", qos=qos)
         assert len(client.inbox) == 2
         assert [packet.payload for packet in client.take_all()] == [b"1", b"2", b"3", b"4"]
 
     def test_no_more_is_under_way_than_the_limit_allows(self) -> None:
-        world = World(limits=Limits(inflight_max=3))
+        world = SimulatedBroker(limits=Limits(inflight_max=3))
         client = subscribed(world, version=V311)
         publish(world, b"1", b"2", b"3", b"4")
         assert client.payloads() == [b"1", b"2", b"3"]
 
     def test_qos_2_takes_room_until_it_is_complete(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world, 2, receive_max=1)
         publish(world, b"1", b"2", qos=2)
         packet_id = client.only(Publish).packet_id
@@ -64,7 +64,7 @@ class TestWindow:
         assert client.payloads() == [b"2"]
 
     def test_a_refused_qos_2_makes_room_at_once_and_is_not_released(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world, 2, receive_max=1)
         publish(world, b"1", b"2", qos=2)
         client.send(Pubrec(client.only(Publish).packet_id, Reason.QUOTA_EXCEEDED))
@@ -72,7 +72,7 @@ class TestWindow:
         assert client.payloads() == [b"2"]
 
     def test_a_refused_qos_1_is_not_sent_again(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world)
         publish(world, b"1")
         client.send(Puback(client.only(Publish).packet_id, Reason.UNSPECIFIED_ERROR))
@@ -81,14 +81,14 @@ class TestWindow:
         assert client.inbox == []
 
     def test_qos_0_does_not_wait_for_room(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world, receive_max=1)
         publish(world, b"1", b"2")
         publish(world, b"3", qos=0)
         assert client.payloads() == [b"1", b"3"]
 
     def test_packet_identifiers_under_way_differ(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world)
         publish(world, *(b"%d" % n for n in range(100)))
         ids = [packet.packet_id for packet in client.take(Publish)]
@@ -96,14 +96,14 @@ class TestWindow:
         assert 0 not in ids
 
     def test_an_answer_to_nothing_is_ignored(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.send(Puback(7), Pubcomp(7))
         assert client.inbox == []
         client.send(Pubrec(7))
         assert client.inbox == [Pubrel(7, Reason.PACKET_ID_NOT_FOUND)]
 
     def test_an_answer_of_the_wrong_quality_is_ignored(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world, 2)
         publish(world, b"1", qos=2)
         packet_id = client.only(Publish).packet_id
@@ -116,7 +116,7 @@ class TestWindow:
 class TestPacketSize:
     @pytest.mark.parametrize("qos", [0, 1, 2])
     def test_what_is_too_large_for_the_client_is_left_out(self, qos: int) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60, properties=Properties(packet_size_max=60))
         client.subscribe("a", qos=qos)
         publish(world, b"small", bytes(100), b"after", qos=qos)
@@ -126,14 +126,14 @@ class TestPacketSize:
 
     def test_exactly_what_it_takes_is_sent(self) -> None:
         for qos, overhead in ((0, 6), (1, 8)):
-            world = World()
+            world = SimulatedBroker()
             client = world.connect(properties=Properties(packet_size_max=50))
             client.subscribe("a", qos=qos)
             publish(world, bytes(50 - overhead), bytes(51 - overhead), qos=qos)
             assert [len(payload) for payload in client.payloads()] == [50 - overhead]
 
     def test_a_client_that_comes_back_smaller_is_not_sent_what_was_in_flight(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world)
         publish(world, b"small", bytes(1_000))
         client.drop()
@@ -151,7 +151,7 @@ class TestResends:
     def test_what_was_not_acknowledged_comes_again_in_order(
         self, qos: int, version: int, crashes: bool
     ) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world, qos, version)
         publish(world, b"1", b"2", b"3", qos=qos)
         first = client.take(Publish)
@@ -169,7 +169,7 @@ class TestResends:
 
     @pytest.mark.parametrize("crashes", [False, True])
     def test_what_was_received_is_released_again_and_not_sent_again(self, crashes: bool) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world, 2)
         publish(world, b"1", b"2", qos=2)
         ids = [packet.packet_id for packet in client.take(Publish)]
@@ -188,7 +188,7 @@ class TestResends:
         assert client.take(Pubrel) == []
 
     def test_what_is_acknowledged_never_comes_again(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world)
         publish(world, b"1", b"2")
         client.send(Puback(client.take(Publish)[0].packet_id))
@@ -197,7 +197,7 @@ class TestResends:
         assert client.payloads() == [b"2"]
 
     def test_nothing_is_sent_again_within_a_connection(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world)
         publish(world, b"1")
         client.inbox.clear()
@@ -206,7 +206,7 @@ class TestResends:
 
     @pytest.mark.parametrize("crashes", [False, True])
     def test_resends_keep_to_the_window_of_the_new_connection(self, crashes: bool) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world)
         publish(world, *(b"%d" % n for n in range(5)))
         ids = [packet.packet_id for packet in client.take(Publish)]
@@ -227,7 +227,7 @@ class TestResends:
         assert client.inbox == []
 
     def test_a_second_interruption_loses_no_resend(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world)
         publish(world, b"1", b"2", b"3")
         client.drop()
@@ -241,7 +241,7 @@ class TestResends:
         assert [packet.payload for packet in client.take_all()] == [b"1", b"2", b"3"]
 
     def test_what_is_acknowledged_before_it_comes_again_does_not_come_again(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world)
         publish(world, b"1", b"2", b"3")
         ids = [packet.packet_id for packet in client.take(Publish)]
@@ -254,7 +254,7 @@ class TestResends:
         assert client.payloads() == [b"3"]
 
     def test_new_ones_come_after_those_that_come_again(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world)
         publish(world, b"1", b"2")
         client.drop()
@@ -265,7 +265,7 @@ class TestResends:
 
     def test_what_was_withdrawn_in_flight_is_still_finished_after_a_crash(self) -> None:
         """Otherwise the client would take a new publication for the old one's repetition."""
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world, 2)
         publisher = world.connect("publisher", expiry_s=60)
         publisher.publish("a", b"1", 2, id="one")
@@ -281,7 +281,7 @@ class TestResends:
 
 class TestQueues:
     def test_what_comes_while_the_client_is_away_waits_in_order(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world, 2)
         client.drop()
         publisher = world.connect("publisher")
@@ -293,7 +293,7 @@ class TestQueues:
         assert world.broker.counters.notifications_sent == 10
 
     def test_qos_0_does_not_wait_and_is_counted(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world)
         client.drop()
         publish(world, b"1", qos=0)
@@ -302,7 +302,7 @@ class TestQueues:
         assert world.broker.counters.notifications_dropped_away == 1
 
     def test_drop_oldest_keeps_what_is_recent(self) -> None:
-        world = World(limits=Limits(queue_messages_max=3))
+        world = SimulatedBroker(limits=Limits(queue_messages_max=3))
         client = subscribed(world)
         client.drop()
         publish(world, b"1", b"2", b"3", b"4", b"5")
@@ -314,7 +314,7 @@ class TestQueues:
 
     def test_drop_newest_keeps_what_was_missed_first(self) -> None:
         limits = Limits(queue_messages_max=3, queue_overflow="drop-newest")
-        world = World(limits=limits)
+        world = SimulatedBroker(limits=limits)
         client = subscribed(world)
         client.drop()
         publish(world, b"1", b"2", b"3", b"4", b"5")
@@ -327,7 +327,7 @@ class TestQueues:
     )
     def test_bytes_are_bounded_too(self, policy: str, left: list[bytes]) -> None:
         limits = Limits(queue_bytes_max=6, queue_overflow=policy)  # type: ignore[arg-type]
-        world = World(limits=limits)
+        world = SimulatedBroker(limits=limits)
         client = subscribed(world)
         client.drop()
         publish(world, b"11", b"22", b"33", b"44")
@@ -336,13 +336,13 @@ class TestQueues:
         assert [packet.payload for packet in client.take_all()] == left
 
     def test_what_is_in_flight_is_never_taken_back(self) -> None:
-        world = World(limits=Limits(queue_messages_max=1))
+        world = SimulatedBroker(limits=Limits(queue_messages_max=1))
         client = subscribed(world, receive_max=2)
         publish(world, b"1", b"2", b"3", b"4")
         assert [packet.payload for packet in client.take_all()] == [b"1", b"2", b"4"]
 
     def test_overflow_of_one_queue_is_nothing_to_another(self) -> None:
-        world = World(limits=Limits(queue_messages_max=1))
+        world = SimulatedBroker(limits=Limits(queue_messages_max=1))
         client = subscribed(world)
         client.drop()
         other = world.connect("other")
@@ -351,7 +351,7 @@ class TestQueues:
         assert other.payloads() == [b"1", b"2", b"3"]
 
     def test_what_waited_for_too_long_is_dropped_and_counted(self) -> None:
-        world = World(limits=Limits(queue_age_s_max=100))
+        world = SimulatedBroker(limits=Limits(queue_age_s_max=100))
         client = subscribed(world)
         client.drop()
         publish(world, b"1")
@@ -364,7 +364,7 @@ class TestQueues:
         assert not {"queue", "publications"} & world.disk.sizes().keys()
 
     def test_what_is_too_old_makes_room_before_anything_else_does(self) -> None:
-        world = World(limits=Limits(queue_age_s_max=100, queue_messages_max=2))
+        world = SimulatedBroker(limits=Limits(queue_age_s_max=100, queue_messages_max=2))
         client = subscribed(world)
         client.drop()
         publish(world, b"1")
@@ -378,7 +378,7 @@ class TestQueues:
     def test_waiting_begins_when_it_is_queued_not_when_it_was_published(
         self, crashes: bool
     ) -> None:
-        world = World(limits=Limits(queue_age_s_max=100))
+        world = SimulatedBroker(limits=Limits(queue_age_s_max=100))
         world.connect("publisher").publish("a", b"old", 1, retain=True)
         world.advance(1_000)
         client = world.client()
@@ -396,7 +396,7 @@ class TestQueues:
         assert came == [b"in the way", b"old", b"new"]
 
     def test_a_withdrawn_copy_is_not_delivered(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world)
         client.drop()
         publisher = world.connect("publisher")
@@ -411,7 +411,7 @@ class TestQueues:
 
 class TestPace:
     def test_a_returning_client_is_not_flooded(self) -> None:
-        world = World(limits=Limits(replay_messages_per_s=100))
+        world = SimulatedBroker(limits=Limits(replay_messages_per_s=100))
         client = subscribed(world)
         client.drop()
         publish(world, *(b"%d" % n for n in range(100)))
@@ -426,7 +426,7 @@ class TestPace:
         assert came == [b"%d" % n for n in range(100)]
 
     def test_what_is_new_queues_behind(self) -> None:
-        world = World(limits=Limits(replay_messages_per_s=100))
+        world = SimulatedBroker(limits=Limits(replay_messages_per_s=100))
         client = subscribed(world)
         client.drop()
         publish(world, *(b"%d" % n for n in range(20)))
@@ -439,7 +439,7 @@ class TestPace:
         assert came == [b"%d" % n for n in range(20)] + [b"new"]
 
     def test_once_it_has_caught_up_nothing_is_paced(self) -> None:
-        world = World(limits=Limits(replay_messages_per_s=100))
+        world = SimulatedBroker(limits=Limits(replay_messages_per_s=100))
         client = subscribed(world)
         client.drop()
         publish(world, b"1")
@@ -448,7 +448,7 @@ class TestPace:
         assert len(client.payloads()) == 101
 
     def test_a_slow_pace_still_gets_there(self) -> None:
-        world = World(limits=Limits(replay_messages_per_s=1))
+        world = SimulatedBroker(limits=Limits(replay_messages_per_s=1))
         client = subscribed(world)
         client.drop()
         publish(world, b"1", b"2", b"3")
@@ -457,7 +457,7 @@ class TestPace:
         assert [packet.payload for packet in client.take_all()] == [b"1", b"2", b"3"]
 
     def test_zero_is_as_fast_as_it_reads(self) -> None:
-        world = World(limits=Limits(replay_messages_per_s=0))
+        world = SimulatedBroker(limits=Limits(replay_messages_per_s=0))
         client = subscribed(world)
         client.drop()
         publish(world, *(b"%d" % n for n in range(500)))
@@ -465,7 +465,7 @@ class TestPace:
         assert len(client.payloads()) == 500
 
     def test_leaving_in_between_loses_nothing(self) -> None:
-        world = World(limits=Limits(replay_messages_per_s=100))
+        world = SimulatedBroker(limits=Limits(replay_messages_per_s=100))
         client = subscribed(world)
         client.drop()
         publish(world, *(b"%d" % n for n in range(30)))
@@ -479,7 +479,7 @@ class TestPace:
 
 class TestSlowConsumers:
     def test_qos_0_is_dropped_for_one_that_does_not_read_and_for_no_other(self) -> None:
-        world = World(limits=Limits(unsent_bytes_max=1_000))
+        world = SimulatedBroker(limits=Limits(unsent_bytes_max=1_000))
         slow, quick = world.connect("slow"), world.connect("quick")
         for client in (slow, quick):
             client.subscribe("a", qos=1)
@@ -495,7 +495,7 @@ class TestSlowConsumers:
         assert slow.payloads() == [b"2"]
 
     def test_texts_make_no_difference(self) -> None:
-        world = World(limits=Limits(unsent_bytes_max=1_000))
+        world = SimulatedBroker(limits=Limits(unsent_bytes_max=1_000))
         slow = world.connect("slow")
         slow.subscribe("a", filter="topic = 'a'")
         assert slow.link is not None
@@ -507,7 +507,7 @@ class TestSlowConsumers:
 
 class TestDisk:
     def test_what_is_acknowledged_leaves_nothing_behind(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world, 2)
         publish(world, b"1", b"2", qos=2)
         publish(world, b"3", qos=1)
@@ -516,7 +516,7 @@ class TestDisk:
         assert world.disk.sizes() == {"sessions": 1, "subscriptions": 1}
 
     def test_one_publication_for_many_is_kept_once(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         for n in range(5):
             client = world.connect(f"client{n}", expiry_s=60)
             client.subscribe("a", qos=1)
@@ -526,7 +526,7 @@ class TestDisk:
         assert world.disk.sizes()["queue"] == 5
 
     def test_sessions_that_end_with_their_connection_are_never_written(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(properties=Properties(receive_max=1))
         client.subscribe("a", qos=2)
         publish(world, b"1", b"2", qos=2)
@@ -534,7 +534,7 @@ class TestDisk:
         assert len(client.take_all()) == 2
 
     def test_nobody_hears_of_what_is_not_on_disk(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world)
         world.holds_commits = True
         publish(world, b"1")
@@ -543,7 +543,7 @@ class TestDisk:
         assert client.payloads() == [b"1"]
 
     def test_the_end_of_a_session_frees_what_waited_for_it(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = subscribed(world, 2)
         publish(world, b"1", qos=2)
         client.publish("x", b"", 2)

@@ -25,7 +25,7 @@ from rove.mqtt.packets import (
     Suback,
     Subscribe,
 )
-from rove.testing.mqtt import SimulatedClient, World
+from rove.testing.mqtt import SimulatedBroker, SimulatedClient
 
 KEPT = Settings(
     channels=(LakeStream("all", ("#",), frozenset(("publications", "notifications"))),),
@@ -34,8 +34,8 @@ KEPT = Settings(
 ADMIN = Rules.without_file(anonymous_is_admin=True)
 
 
-def new_world(**options: Any) -> World:
-    return World(settings=KEPT, rules=options.pop("rules", ADMIN), **options)
+def new_world(**options: Any) -> SimulatedBroker:
+    return SimulatedBroker(settings=KEPT, rules=options.pop("rules", ADMIN), **options)
 
 
 def served(client: SimulatedClient, text: str = "x > 1", **options: Any) -> int:
@@ -127,7 +127,7 @@ class TestDelivering:
         rules = "allow user * subscribe air/#\ndeny user alice subscribe air/zagreb\n"
         rules += "allow user pipeline admin"
         settings = msgspec.structs.replace(KEPT, is_guarded=True)
-        world = World(settings=settings, rules=Rules.parse(rules, "rules"))
+        world = SimulatedBroker(settings=settings, rules=Rules.parse(rules, "rules"))
         alice = world.connect("alice", user="alice")
         pipeline = world.connect("pipeline", user="pipeline")
         number = served(alice)

@@ -3,17 +3,17 @@
 import msgspec
 import pytest
 
-from rove.match.patterns import text_holders
+from rove.match.patterns import automaton
 from rove.mqtt.packets import Puback, Publish, Reason
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 
 
 def test_patterns_that_take_too_many_steps_are_told_to_their_owner(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The publication is taken, whoever is decided gets it, and a counter counts the rest."""
-    monkeypatch.setattr(text_holders, "PATTERN_STEPS_MAX", -64 * 1_000)
-    world = World()
+    monkeypatch.setattr(automaton, "PATTERN_STEPS_MAX", -64 * 1_000)
+    world = SimulatedBroker()
     publisher, other = world.connect("publisher"), world.connect("other")
     owner = world.connect("owner")
     owner.subscribe("$rove/undecided")

@@ -13,7 +13,7 @@ from rove.broker.context import LakeStream, Settings
 from rove.broker.storage.records import LogRow
 from rove.mqtt.packets import Filter, Properties, Puback, Publish, Reason
 from rove.policy.limits import PolicyLimits
-from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
+from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedBroker, SimulatedClient
 from rove.testing.policies import SimulatedWorkers
 
 HIGH = """
@@ -75,7 +75,7 @@ def set_policy(client: SimulatedClient, text: str, **user: str) -> None:
 
 class TestDeciding:
     def test_a_session_policy_filters(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("ward/#")
         set_policy(ann, HIGH)
@@ -84,7 +84,7 @@ class TestDeciding:
         assert values(ann) == [{"pulse": 120}, {"pulse": 101}]
 
     def test_what_passes_is_byte_for_byte_what_came(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t", identifier=3)
         set_policy(ann, "def arrived(m, me): return m")
@@ -95,7 +95,7 @@ class TestDeciding:
         assert came.properties.subscription_ids == (3,)
 
     def test_others_get_it_as_it_came(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, eve, bob = (world.connect(name) for name in ("ann", "eve", "bob"))
         ann.subscribe("t")
         eve.subscribe("t")
@@ -105,7 +105,7 @@ class TestDeciding:
         assert values(eve) == [{"a": 1}]
 
     def test_several_outputs_in_order(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t", qos=1)
         set_policy(ann, "def arrived(m, me): return [message(n=1), m, message(n=2)]")
@@ -113,7 +113,7 @@ class TestDeciding:
         assert values(ann) == [{"n": 1}, {"a": 1}, {"n": 2}]
 
     def test_whatever_is_made_of_it_has_its_id(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         set_policy(ann, 'def arrived(m, me): return [message(a=m.id), keep(m, "x")]')
@@ -123,7 +123,7 @@ class TestDeciding:
         assert [one.properties.user for one in got] == 2 * [(("id", "b-7"),)]
 
     def test_a_subscription_has_its_own_instead_of_the_sessions(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t", identifier=1)
         ann.subscribe(
@@ -135,7 +135,7 @@ class TestDeciding:
         assert came == {(1,): b'{"session":1}', (2,): b'{"own":1}'}
 
     def test_subscriptions_without_their_own_stay_one_notification(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t", identifier=1)
         ann.subscribe("t", identifier=2, filter="a > 0")
@@ -145,7 +145,7 @@ class TestDeciding:
         assert sorted(came.properties.subscription_ids) == [1, 2]
 
     def test_a_policy_sees_what_is_selected(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         text = "SELECT a WHERE a > 0"
         ann.subscribe("t", filter=text)
@@ -157,7 +157,7 @@ class TestDeciding:
         assert values(ann) == [{"a": 1, "b": "gone"}]
 
     def test_retained_and_ranked_pass_through_it(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         bob.publish("kept", b'{"a": 1}', retain=True)
         set_policy(ann, "def arrived(m, me):\n    m.seen = True\n    return m")
@@ -170,7 +170,7 @@ class TestDeciding:
         assert values(ann) == [{"a": 1, "seen": True}]
 
     def test_the_publisher_is_told_that_somebody_wanted_it_even_if_it_is_dropped(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         set_policy(ann, "def arrived(m, me): return None")
@@ -181,14 +181,14 @@ class TestDeciding:
 
 class TestSetting:
     def test_a_refusal_has_line_and_caret(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann = world.connect("ann")
         answer = ask(ann, "$rove/policy", "def arrived(m, me):\n    import os\n")
         assert answer.reason == Reason.PAYLOAD_FORMAT_INVALID
         assert "line 2" in (answer.properties.reason_string or "")
 
     def test_a_refused_policy_leaves_the_old_one(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         set_policy(ann, "def arrived(m, me): return message(old=1)")
@@ -197,13 +197,13 @@ class TestSetting:
         assert values(ann) == [{"old": 1}]
 
     def test_a_refused_subscription(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann = world.connect("ann")
         suback = ann.subscribe("t", policy="def other(): pass")
         assert suback.reasons == (Reason.IMPLEMENTATION_SPECIFIC_ERROR,)
 
     def test_removing(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         set_policy(ann, "def arrived(m, me): return None")
@@ -212,7 +212,7 @@ class TestSetting:
         assert values(ann) == [{}]
 
     def test_of_one_subscription_by_its_identifier(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t", identifier=7)
         ann.subscribe("u")
@@ -227,7 +227,7 @@ class TestSetting:
         assert answer.reason == Reason.IMPLEMENTATION_SPECIFIC_ERROR
 
     def test_of_all_subscriptions_with_an_identifier_and_of_none_without(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("s")
         ann.subscribe("t", "u", identifier=7)
@@ -241,7 +241,7 @@ class TestSetting:
         assert world.broker.view.policies().count == 0
 
     def test_subscribing_again_with_the_same_text_goes_on(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         text = "def arrived(m, me):\n    if every(60):\n        return m"
         ann.subscribe("t", policy=text)
@@ -254,8 +254,8 @@ class TestSetting:
         assert len(values(ann)) == 1
 
     def test_a_broker_without_policies_says_so(self) -> None:
-        world = World()
-        world.broker.agents.limits = None
+        world = SimulatedBroker()
+        world.broker.agents.policies.limits = None
         ann = world.connect("ann")
         answer = ask(ann, "$rove/policy", HIGH)
         assert answer.reason == Reason.PAYLOAD_FORMAT_INVALID
@@ -264,7 +264,7 @@ class TestSetting:
 
 class TestStopping:
     def test_endless_ones_are_stopped_told_of_and_suspended(self) -> None:
-        world = World(policies=PolicyLimits(offences_max=3, suspension_s=100))
+        world = SimulatedBroker(policies=PolicyLimits(offences_max=3, suspension_s=100))
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t", "$rove/policy")
         set_policy(ann, ENDLESS)
@@ -279,7 +279,9 @@ class TestStopping:
         assert world.broker.view.policies().policies[0].suspended_until is not None
 
     def test_a_suspended_one_may_be_told_to_deliver(self) -> None:
-        world = World(policies=PolicyLimits(offences_max=1, suspended="deliver", suspension_s=10))
+        world = SimulatedBroker(
+            policies=PolicyLimits(offences_max=1, suspended="deliver", suspension_s=10)
+        )
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         set_policy(ann, "def arrived(m, me): return 1 / 0")
@@ -291,7 +293,7 @@ class TestStopping:
         assert values(ann) == [{"n": 2}, {"n": 4}]
 
     def test_a_stopped_call_changes_nothing(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         set_policy(ann, "def arrived(m, me):\n    me.x = 1\n    return 1 / 0")
@@ -302,7 +304,7 @@ class TestStopping:
         workers = SimulatedWorkers()
         workers.job_s = 0.4
         limits = PolicyLimits(share=0.1, share_s=10, inline_steps_max=10, offences_max=100)
-        world = World(policies=limits, workers=workers)
+        world = SimulatedBroker(policies=limits, workers=workers)
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         set_policy(ann, LONG)
@@ -317,7 +319,7 @@ class TestStopping:
 
     def test_who_sets_policy_after_policy_is_told_to_wait(self) -> None:
         workers = SimulatedWorkers()
-        world = World(policies=PolicyLimits(share=0.1, share_s=10), workers=workers)
+        world = SimulatedBroker(policies=PolicyLimits(share=0.1, share_s=10), workers=workers)
         ann = world.connect("ann")
         set_policy(ann, HIGH)
         broker, context = world.broker, world.broker.context
@@ -333,7 +335,7 @@ class TestWorkers:
     def test_pictures_are_made_smaller_once_for_all_and_nobody_waits(self) -> None:
         workers = SimulatedWorkers()
         workers.holds_jobs = True
-        world = World(workers=workers)
+        world = SimulatedBroker(workers=workers)
         doctors = [world.connect(f"doctor{number}") for number in range(5)]
         plain, bob = world.connect("plain"), world.connect("bob")
         for doctor in doctors:
@@ -356,7 +358,7 @@ class TestWorkers:
     def test_long_calls_move_to_workers_and_keep_their_order(self) -> None:
         workers = SimulatedWorkers()
         workers.holds_jobs = True
-        world = World(workers=workers)
+        world = SimulatedBroker(workers=workers)
         ann, eve, bob = (world.connect(name) for name in ("ann", "eve", "bob"))
         ann.subscribe("t")
         eve.subscribe("t")
@@ -377,7 +379,7 @@ class TestWorkers:
                 self._clock_s += 0.002
                 return self._clock_s
 
-        world = World(workers=Slow())
+        world = SimulatedBroker(workers=Slow())
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         set_policy(ann, COUNTING)
@@ -389,7 +391,7 @@ class TestWorkers:
     def test_variables_that_change_meanwhile_are_the_ones_that_count(self) -> None:
         workers = SimulatedWorkers()
         workers.holds_jobs = True
-        world = World(workers=workers, isolation="process")
+        world = SimulatedBroker(workers=workers, isolation="process")
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         ask(ann, "$rove/me", '{"x": 1}')
@@ -404,7 +406,7 @@ class TestWorkers:
     def test_a_policy_that_is_replaced_meanwhile_decides(self) -> None:
         workers = SimulatedWorkers()
         workers.holds_jobs = True
-        world = World(workers=workers, isolation="process")
+        world = SimulatedBroker(workers=workers, isolation="process")
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         set_policy(ann, "def arrived(m, me): return message(old=m.n)")
@@ -419,7 +421,7 @@ class TestWorkers:
     def test_one_that_is_removed_meanwhile_lets_everything_through(self) -> None:
         workers = SimulatedWorkers()
         workers.holds_jobs = True
-        world = World(workers=workers, isolation="process")
+        world = SimulatedBroker(workers=workers, isolation="process")
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t", qos=1)
         set_policy(ann, "def arrived(m, me): return None")
@@ -433,7 +435,7 @@ class TestWorkers:
     def test_a_worker_that_dies_costs_nothing(self) -> None:
         workers = SimulatedWorkers()
         workers.holds_jobs = True
-        world = World(workers=workers, isolation="process")
+        world = SimulatedBroker(workers=workers, isolation="process")
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         set_policy(ann, COUNTING)
@@ -450,7 +452,7 @@ class TestWorkers:
 
     def test_a_message_that_workers_die_of_costs_itself_and_no_more(self) -> None:
         workers = SimulatedWorkers()
-        world = World(workers=workers, isolation="process")
+        world = SimulatedBroker(workers=workers, isolation="process")
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         set_policy(ann, "def arrived(m, me): return m")
@@ -465,7 +467,7 @@ class TestWorkers:
         workers = SimulatedWorkers()
         workers.holds_jobs = True
         limits = PolicyLimits(waiting_max=3, offences_max=100)
-        world = World(policies=limits, workers=workers, isolation="process")
+        world = SimulatedBroker(policies=limits, workers=workers, isolation="process")
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         set_policy(ann, "def arrived(m, me): return m")
@@ -479,7 +481,7 @@ class TestWorkers:
     def test_who_unsubscribes_or_leaves_is_sent_nothing_more(self) -> None:
         workers = SimulatedWorkers()
         workers.holds_jobs = True
-        world = World(workers=workers, isolation="process")
+        world = SimulatedBroker(workers=workers, isolation="process")
         ann, eve, bob = (world.connect(name) for name in ("ann", "eve", "bob"))
         ann.subscribe("t", policy="def arrived(m, me): return m")
         eve.subscribe("t", policy="def arrived(m, me): return m")
@@ -493,7 +495,7 @@ class TestWorkers:
     def test_what_is_withdrawn_while_it_waits_is_not_sent(self) -> None:
         workers = SimulatedWorkers()
         workers.holds_jobs = True
-        world = World(workers=workers, isolation="process")
+        world = SimulatedBroker(workers=workers, isolation="process")
         ann, bob = world.connect("ann", expiry_s=EXPIRES_NEVER_S), world.connect("bob")
         ann.subscribe("t", qos=1)
         set_policy(ann, "def arrived(m, me):\n    m.x = 1\n    return m")
@@ -506,7 +508,7 @@ class TestWorkers:
         assert [one["n"] for one in acknowledge(ann)] == [1]
 
     def test_what_a_policy_made_is_withdrawn_with_its_origin(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann", expiry_s=EXPIRES_NEVER_S), world.connect("bob")
         ann.subscribe("t", qos=1)
         set_policy(ann, "def arrived(m, me):\n    m.x = 1\n    return m")
@@ -524,7 +526,7 @@ class TestWorkers:
 
 class TestSurviving:
     def test_policies_variables_and_memory_survive_a_crash(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann", expiry_s=EXPIRES_NEVER_S), world.connect("bob")
         ann.subscribe("t", qos=1, identifier=4)
         ann.subscribe("u", qos=1, policy="def arrived(m, me):\n    if every(60): return m")
@@ -549,7 +551,7 @@ class TestSurviving:
     def test_what_waits_for_a_decision_survives_and_is_decided_once(self) -> None:
         workers = SimulatedWorkers()
         workers.holds_jobs = True
-        world = World(workers=workers, isolation="process")
+        world = SimulatedBroker(workers=workers, isolation="process")
         ann, bob = world.connect("ann", expiry_s=EXPIRES_NEVER_S), world.connect("bob")
         ann.subscribe("t", qos=1)
         set_policy(ann, COUNTING)
@@ -568,7 +570,7 @@ class TestSurviving:
     def test_nothing_is_left_when_a_session_ends(self) -> None:
         workers = SimulatedWorkers()
         workers.holds_jobs = True
-        world = World(workers=workers, isolation="process")
+        world = SimulatedBroker(workers=workers, isolation="process")
         ann, bob = world.connect("ann", expiry_s=EXPIRES_NEVER_S), world.connect("bob")
         ann.subscribe("t", Filter("u", 1), qos=1, policy="def arrived(m, me): return m")
         set_policy(ann, COUNTING)
@@ -581,7 +583,7 @@ class TestSurviving:
     def test_what_waited_for_a_session_that_ended_meanwhile_is_gone(self) -> None:
         workers = SimulatedWorkers()
         workers.holds_jobs = True
-        world = World(workers=workers, isolation="process")
+        world = SimulatedBroker(workers=workers, isolation="process")
         ann, bob = world.connect("ann", expiry_s=100), world.connect("bob")
         ann.subscribe("t", qos=1)
         set_policy(ann, COUNTING)
@@ -596,7 +598,7 @@ class TestSurviving:
     def test_what_waited_for_a_policy_that_is_not_there_any_more_goes_on(self) -> None:
         workers = SimulatedWorkers()
         workers.holds_jobs = True
-        world = World(workers=workers, isolation="process")
+        world = SimulatedBroker(workers=workers, isolation="process")
         ann, bob = world.connect("ann", expiry_s=EXPIRES_NEVER_S), world.connect("bob")
         ann.subscribe("t", qos=1, policy=COUNTING)
         bob.publish("t", b'{"n": 1}', 1)
@@ -611,7 +613,7 @@ class TestLogging:
     def test_the_lake_has_every_decision(self) -> None:
         channel = LakeStream("all", ("t",), frozenset(("publications", "notifications")))
         settings = Settings(channels=(channel,), keeps_subscriptions=True)
-        world = World(settings=settings)
+        world = SimulatedBroker(settings=settings)
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         text = "def arrived(m, me):\n    me.n = m.n\n    return m if m.n > 1 else None"

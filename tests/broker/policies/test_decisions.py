@@ -1,6 +1,6 @@
 """What a policy decided happens as one: what is sent, set, remembered and told."""
 
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 from tests.broker.policies.test_agents import set_policy, values
 
 TEXT = """
@@ -13,7 +13,7 @@ def arrived(m, me):
 
 
 def test_everything_that_was_decided_is_in_one_commit() -> None:
-    world = World()
+    world = SimulatedBroker()
     ann, bob = world.connect("ann", expiry_s=1_000), world.connect("bob")
     ann.subscribe("t", "$rove/policy", qos=1)
     set_policy(ann, TEXT)
@@ -26,7 +26,7 @@ def test_everything_that_was_decided_is_in_one_commit() -> None:
 
 
 def test_a_call_that_is_stopped_is_told_and_sends_nothing() -> None:
-    world = World()
+    world = SimulatedBroker()
     ann, bob = world.connect("ann"), world.connect("bob")
     ann.subscribe("t", "$rove/policy")
     set_policy(ann, TEXT)

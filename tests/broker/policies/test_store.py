@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rove.broker.notifications.notification import Notification
 from rove.broker.publications.publication import Publication
+from rove.broker.sessions.session import Notification
 from rove.broker.storage.records import PendingDecisionRow
 from rove.mqtt.packets import Properties, Puback, Publish, Reason
 from rove.policy.compiling import compiled
 from rove.policy.limits import PolicyLimits
-from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
+from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedBroker, SimulatedClient
 from rove.testing.policies import SimulatedWorkers
 
 PASSING = "def arrived(m, me): return m"
@@ -39,14 +39,14 @@ def arrived(m, me):
 """
 
 
-def busy_world(limits: PolicyLimits | None = None) -> World:
+def busy_world(limits: PolicyLimits | None = None) -> SimulatedBroker:
     """One in which every call waits for a worker that has to be told."""
     workers = SimulatedWorkers()
     workers.holds_jobs = True
-    return World(workers=workers, isolation="process", policies=limits)
+    return SimulatedBroker(workers=workers, isolation="process", policies=limits)
 
 
-def work_all(world: World) -> None:
+def work_all(world: SimulatedBroker) -> None:
     assert world.workers is not None
     while world.workers.waiting:
         world.work(1)
@@ -155,7 +155,7 @@ class TestReplacing:
     def test_nor_does_one_that_dies_of_a_picture_which_only_the_old_one_wanted(self) -> None:
         workers = SimulatedWorkers()
         workers.holds_jobs = True
-        world = World(workers=workers)
+        world = SimulatedBroker(workers=workers)
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t", qos=1)
         set_policy(ann, SMALLER)
@@ -266,7 +266,7 @@ class TestOver:
 class TestMemory:
     """What is sent to thousands must not stay when it is sent."""
 
-    def _outputs(self, world: World, doctors: int, publications: int) -> int:
+    def _outputs(self, world: SimulatedBroker, doctors: int, publications: int) -> int:
         """Let everybody be sent something of their own; how much of it is still there."""
         made: list[weakref.ref[Publication]] = []
         keep = world.broker.delivery.deliver
@@ -291,7 +291,7 @@ class TestMemory:
         return sum(one() is not None for one in made)
 
     def test_of_what_policies_made_in_the_broker(self) -> None:
-        assert self._outputs(World(), 5, 10) == 0
+        assert self._outputs(SimulatedBroker(), 5, 10) == 0
 
     def test_of_what_workers_made(self) -> None:
         assert self._outputs(busy_world(), 5, 10) == 0
@@ -341,7 +341,7 @@ def ask_policy(client: SimulatedClient, text: str) -> int:
 
 
 def test_a_row_for_each_policy_of_a_session_that_stays() -> None:
-    world = World()
+    world = SimulatedBroker()
     ann, bob = world.connect("ann", expiry_s=EXPIRES_NEVER_S), world.connect("bob")
     for client in (ann, bob):
         client.subscribe("t", policy=HIGH)
@@ -359,7 +359,7 @@ def test_a_row_for_each_policy_of_a_session_that_stays() -> None:
 
 
 def test_a_row_of_a_session_that_is_not_there_goes() -> None:
-    world = World()
+    world = SimulatedBroker()
     ann = world.connect("ann", expiry_s=100)
     assert ask_policy(ann, HIGH) == Reason.SUCCESS
     ann.drop()
@@ -369,7 +369,7 @@ def test_a_row_of_a_session_that_is_not_there_goes() -> None:
 
 @pytest.mark.parametrize("ends", ["removed", "session", "subscription"])
 def test_one_that_is_not_run_here_goes_with_what_it_belongs_to(ends: str) -> None:
-    world = World()
+    world = SimulatedBroker()
     ann = world.connect("ann", expiry_s=EXPIRES_NEVER_S)
     ann.subscribe("t", identifier=1, policy=HIGH)
     if ends != "subscription":

@@ -10,10 +10,10 @@ from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.lang.tree import Attribute
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import NO_PROPERTIES, V5, V311, Properties, Publish
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 
 
 class TestAttributes:
@@ -28,7 +28,7 @@ class TestAttributes:
         ],
     )
     def test_payload_user_properties_and_topic_are_attributes(self, text: str) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("air/#", filter=text)
         payload = b'{"x": 1, "place": {"city": "Zagreb"}}'
@@ -36,7 +36,7 @@ class TestAttributes:
         assert client.payloads() == [payload]
 
     def test_a_member_of_the_payload_wins_over_a_user_property(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a", filter="x = 1")
         client.publish("a", b'{"x": 1}', x="2")
@@ -44,14 +44,14 @@ class TestAttributes:
         assert client.payloads() == [b'{"x": 1}']
 
     def test_the_topic_wins_over_both(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a", filter="topic = 'b'")
         client.publish("a", b'{"topic": "b"}')
         assert client.payloads() == []
 
     def test_what_is_no_json_is_matched_by_topic_and_user_properties(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a", filter="kind = 'raw' AND x IS NULL")
         client.publish("a", b"\xff\xfe", kind="raw")
@@ -61,7 +61,7 @@ class TestAttributes:
         assert client.payloads() == [b"\xff\xfe", b'{"x": 1', b"[1, 2]"]
 
     def test_a_payload_that_the_language_cannot_hold_is_carried(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a", filter="kind = 'raw'")
         payload = b'{"x": 123456789012345678901234567890}'
@@ -69,7 +69,7 @@ class TestAttributes:
         assert client.payloads() == [payload]
 
     def test_no_attribute_can_pretend_to_be_a_filter_number(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a", filter="x = 1")
         for number in range(1, 5):
@@ -102,7 +102,7 @@ class TestParts:
         one = publication(properties=Properties(message_expiry_s=10))
         for now, left_s in ((100.0, 10), (100.1, 10), (109.5, 1), (109.999, 1)):
             head, tail = one.parts(V5, 0, False, (), now)
-            (packet,) = Reader(version=V5, from_server=True).feed(head + tail)
+            (packet,) = PacketDecoder(version=V5, from_server=True).feed(head + tail)
             assert isinstance(packet, Publish)
             assert packet.properties.message_expiry_s == left_s
 
@@ -163,7 +163,7 @@ def test_the_first_user_property_of_a_name_counts() -> None:
 )
 @pytest.mark.parametrize("text", ["x > 5", "x < 5", "x = x", "NOT x = 5", "x + 1 > 5"])
 def test_numbers_beyond_all_bounds_mean_what_the_language_says(number: float, text: str) -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect()
     client.subscribe("a", filter=text)
     payload = b'{"x": %s}' % repr(number).encode()

@@ -20,7 +20,7 @@ from rove.mqtt.packets import (
     Pubrel,
     Reason,
 )
-from rove.testing.mqtt import SimulatedClient, World
+from rove.testing.mqtt import SimulatedBroker, SimulatedClient
 
 
 def goodbye(client: SimulatedClient) -> int:
@@ -37,32 +37,32 @@ class TestQuality:
     def test_the_lower_of_published_and_granted_is_delivered(
         self, published: int, granted: int
     ) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a", qos=granted)
         client.publish("a", b"1", published)
         assert client.only(Publish).qos == min(published, granted)
 
     def test_qos_0_is_not_acknowledged(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.publish("a", b"1", 0)
         assert client.inbox == []
 
     def test_qos_1_is_acknowledged_once(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.publish("a", b"1", 1, packet_id=7)
         assert client.only(Puback).packet_id == 7
         assert client.inbox == []
 
     def test_qos_2_is_received_then_released_then_complete(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.publish("a", b"1", 2, packet_id=7)
         assert client.only(Pubrec).packet_id == 7
         client.send(Pubrel(7))
         assert client.inbox == [Pubcomp(7)]
 
     def test_qos_2_that_comes_again_is_taken_once(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         subscriber = world.connect("subscriber")
         subscriber.subscribe("a", qos=2)
         client = world.connect()
@@ -73,7 +73,7 @@ class TestQuality:
         assert world.broker.counters.publications_repeated == 2
 
     def test_qos_2_that_comes_again_after_a_reconnection_is_taken_once(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         subscriber = world.connect("subscriber")
         subscriber.subscribe("a", qos=2)
         client = world.connect(expiry_s=60)
@@ -87,7 +87,7 @@ class TestQuality:
         assert subscriber.payloads() == [b"1"]
 
     def test_a_released_packet_identifier_is_free_again(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a")
         for _ in range(2):
@@ -96,12 +96,12 @@ class TestQuality:
         assert client.payloads() == [b"1", b"1"]
 
     def test_a_release_of_nothing_is_answered_so(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.send(Pubrel(9))
         assert client.inbox == [Pubcomp(9, Reason.PACKET_ID_NOT_FOUND)]
 
     def test_a_release_that_comes_again_is_answered_again(self) -> None:
-        client = World().connect(version=V311)
+        client = SimulatedBroker().connect(version=V311)
         client.publish("a", b"1", 2, packet_id=7)
         client.inbox.clear()
         client.send(Pubrel(7))
@@ -109,7 +109,7 @@ class TestQuality:
         assert client.inbox == [Pubcomp(7), Pubcomp(7)]
 
     def test_nobody_subscribed_is_said_in_the_answer(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.publish("a", b"1", 1)
         client.publish("a", b"1", 2)
@@ -118,7 +118,7 @@ class TestQuality:
         assert world.broker.counters.publications_unmatched == 2
 
     def test_somebody_subscribed_is_said_in_the_answer(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         world.connect("subscriber").subscribe("a")
         client = world.connect()
         client.publish("a", b"1", 1)
@@ -127,7 +127,7 @@ class TestQuality:
         assert client.only(Pubrec).reason == Reason.SUCCESS
 
     def test_answers_keep_the_order_of_what_they_answer(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.send(*(Publish("a", b"", 1, packet_id=n) for n in (5, 3, 9)))
         assert [packet.packet_id for packet in client.take(Puback)] == [5, 3, 9]
         client.send(*(Publish("a", b"", 2, packet_id=n) for n in (5, 3, 9)))
@@ -136,7 +136,7 @@ class TestQuality:
         assert [packet.packet_id for packet in client.take(Pubcomp)] == [9, 5, 3]
 
     def test_the_publishers_dup_is_not_passed_on(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a", qos=1)
         client.publish("a", b"1", 1, dup=True)
@@ -146,7 +146,7 @@ class TestQuality:
 class TestOrder:
     @pytest.mark.parametrize("qos", [0, 1, 2])
     def test_publications_of_one_topic_keep_their_order(self, qos: int) -> None:
-        world = World()
+        world = SimulatedBroker()
         subscriber = world.connect("subscriber")
         subscriber.subscribe("a/#", qos=2)
         client = world.connect()
@@ -160,7 +160,7 @@ class TestOrder:
         assert [packet.payload for packet in subscriber.take_all()] == wanted
 
     def test_publications_of_one_turn_keep_their_order_with_texts_too(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         subscriber = world.connect("subscriber")
         subscriber.subscribe("a", qos=1, filter="n >= 0")
         client = world.connect()
@@ -169,7 +169,7 @@ class TestOrder:
         assert subscriber.payloads() == wanted
 
     def test_a_client_that_subscribes_and_publishes_in_one_breath_meets_itself(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.say(Publish("a", b"before"))
         client.send_subscribe("a")
@@ -184,7 +184,7 @@ class TestTopicAlias:
         return Publish(topic, payload, properties=Properties(topic_alias=alias))
 
     def test_an_alias_stands_for_its_topic(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a/b")
         client.send(self.aliased("a/b", b"1", 3), self.aliased("", b"2", 3))
@@ -193,7 +193,7 @@ class TestTopicAlias:
         assert all(packet.properties.topic_alias is None for packet in came)
 
     def test_an_alias_can_be_given_to_another_topic(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("#")
         client.send(
@@ -202,19 +202,19 @@ class TestTopicAlias:
         assert [packet.topic for packet in client.take(Publish)] == ["a", "b", "b"]
 
     def test_an_alias_that_was_never_set_is_a_protocol_error(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.send(self.aliased("", b"", 3))
         assert goodbye(client) == Reason.PROTOCOL_ERROR
 
     def test_an_alias_beyond_the_limit_closes_the_connection(self) -> None:
-        client = World(limits=Limits(topic_alias_max=5)).connect()
+        client = SimulatedBroker(limits=Limits(topic_alias_max=5)).connect()
         client.send(self.aliased("a", b"", 5))
         assert not client.is_closed()
         client.send(self.aliased("a", b"", 6))
         assert goodbye(client) == Reason.TOPIC_ALIAS_INVALID
 
     def test_aliases_end_with_the_connection(self) -> None:
-        client = World().connect(expiry_s=60)
+        client = SimulatedBroker().connect(expiry_s=60)
         client.send(self.aliased("a", b"", 3))
         client.drop()
         client.come_back()
@@ -222,7 +222,7 @@ class TestTopicAlias:
         assert goodbye(client) == Reason.PROTOCOL_ERROR
 
     def test_nothing_follows_the_goodbye(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60)
         client.subscribe("#", qos=1)
         other = world.connect("other")
@@ -235,14 +235,14 @@ class TestTopicAlias:
 
 class TestReceiveMaximum:
     def test_one_more_than_announced_closes_the_connection(self) -> None:
-        client = World(limits=Limits(receive_max=2)).connect()
+        client = SimulatedBroker(limits=Limits(receive_max=2)).connect()
         client.send(*(Publish("a", b"", 2, packet_id=n) for n in (1, 2)))
         assert len(client.take(Pubrec)) == 2
         client.publish("a", b"", 2, packet_id=3)
         assert goodbye(client) == Reason.RECEIVE_MAX_EXCEEDED
 
     def test_what_is_complete_makes_room(self) -> None:
-        client = World(limits=Limits(receive_max=2)).connect()
+        client = SimulatedBroker(limits=Limits(receive_max=2)).connect()
         for packet_id in range(1, 10):
             client.publish("a", b"", 2, packet_id=packet_id)
             client.send(Pubrel(packet_id))
@@ -252,14 +252,14 @@ class TestReceiveMaximum:
 
     def test_a_refused_publication_makes_room(self) -> None:
         rules = Rules.parse("allow user * publish ok/#", "rules")
-        client = World(limits=Limits(receive_max=2), rules=rules).connect()
+        client = SimulatedBroker(limits=Limits(receive_max=2), rules=rules).connect()
         for packet_id in range(1, 10):
             client.publish("a", b"", 2, packet_id=packet_id)
             assert client.only(Pubrec).reason == Reason.NOT_AUTHORIZED
         assert not client.is_closed()
 
     def test_what_is_open_across_a_reconnection_still_makes_room(self) -> None:
-        world = World(limits=Limits(receive_max=2))
+        world = SimulatedBroker(limits=Limits(receive_max=2))
         client = world.connect(expiry_s=60)
         client.send(*(Publish("a", b"", 2, packet_id=n) for n in (1, 2)))
         client.drop()
@@ -270,14 +270,14 @@ class TestReceiveMaximum:
         assert not client.is_closed()
 
     def test_a_3_1_1_client_knows_of_no_maximum(self) -> None:
-        client = World(limits=Limits(receive_max=2)).connect(version=V311)
+        client = SimulatedBroker(limits=Limits(receive_max=2)).connect(version=V311)
         client.send(*(Publish("a", b"", 2, packet_id=n) for n in (1, 2, 3)))
         assert [packet.packet_id for packet in client.take(Pubrec)] == [1, 2, 3]
 
 
 class TestRefusals:
     def test_a_topic_that_may_not_be_published_on(self) -> None:
-        world = World(rules=Rules.parse("allow user * publish,subscribe ok/#", "rules"))
+        world = SimulatedBroker(rules=Rules.parse("allow user * publish,subscribe ok/#", "rules"))
         client = world.connect()
         client.publish("no", b"", 1)
         answer = client.only(Puback)
@@ -289,20 +289,20 @@ class TestRefusals:
         assert not client.is_closed()
 
     def test_reason_strings_are_kept_from_who_does_not_want_them(self) -> None:
-        world = World(rules=Rules.parse("allow user * publish ok/#", "rules"))
+        world = SimulatedBroker(rules=Rules.parse("allow user * publish ok/#", "rules"))
         client = world.connect(properties=Properties(request_problem_information=0))
         client.publish("no", b"", 1)
         assert client.only(Puback) == Puback(1, Reason.NOT_AUTHORIZED)
 
     def test_more_levels_than_allowed(self) -> None:
-        client = World(limits=Limits(topic_levels_max=3)).connect()
+        client = SimulatedBroker(limits=Limits(topic_levels_max=3)).connect()
         client.publish("a/b/c", b"", 1)
         assert client.only(Puback).reason == Reason.NO_MATCHING_SUBSCRIBERS
         client.publish("a/b/c/d", b"", 1)
         assert client.only(Puback).reason == Reason.TOPIC_NAME_INVALID
 
     def test_topics_of_the_broker(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.publish("$SYS/uptime", b"", 1)
         client.publish("$anything", b"", 1)
         reasons = [packet.reason for packet in client.take(Puback)]
@@ -310,7 +310,7 @@ class TestRefusals:
         assert len(reasons) == 2
 
     def test_a_refused_qos_2_is_over_with_its_answer(self) -> None:
-        world = World(rules=Rules.parse("allow user * publish ok/#", "rules"))
+        world = SimulatedBroker(rules=Rules.parse("allow user * publish ok/#", "rules"))
         client = world.connect(expiry_s=60)
         client.publish("no", b"", 2, packet_id=4)
         assert client.only(Pubrec).reason == Reason.NOT_AUTHORIZED
@@ -319,7 +319,7 @@ class TestRefusals:
         assert "received" not in world.disk.sizes()
 
     def test_3_1_1_cannot_be_told_and_is_acknowledged(self) -> None:
-        world = World(rules=Rules.parse("allow user * publish ok/#", "rules"))
+        world = SimulatedBroker(rules=Rules.parse("allow user * publish ok/#", "rules"))
         client = world.connect(version=V311)
         client.publish("no", b"", 1, packet_id=3)
         client.publish("no", b"", 2, packet_id=4)
@@ -329,7 +329,7 @@ class TestRefusals:
         assert client.inbox == [Pubcomp(4)]
 
     def test_a_packet_larger_than_allowed_closes_the_connection(self) -> None:
-        client = World(limits=Limits(packet_bytes_max=1_024)).connect()
+        client = SimulatedBroker(limits=Limits(packet_bytes_max=1_024)).connect()
         client.publish("a", bytes(2_000))
         assert goodbye(client) == Reason.PACKET_TOO_LARGE
 
@@ -344,14 +344,14 @@ class TestProperties:
     )
 
     def test_they_are_passed_on_in_order(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a", qos=1)
         client.publish("a", b"{}", 1, properties=self.SAID)
         assert client.only(Publish).properties == self.SAID
 
     def test_they_are_passed_on_from_retained_and_from_queues_and_across_a_crash(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60)
         client.subscribe("a", qos=1)
         client.drop()
@@ -364,14 +364,14 @@ class TestProperties:
         assert late.only(Publish).properties == self.SAID
 
     def test_3_1_1_gets_none(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         old = world.connect("old", version=V311)
         old.subscribe("a")
         world.connect().publish("a", b"{}", properties=self.SAID)
         assert old.inbox == [Publish("a", b"{}")]
 
     def test_the_time_left_is_passed_on(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=1_000)
         client.subscribe("a", qos=1)
         client.drop()
@@ -382,7 +382,7 @@ class TestProperties:
         assert client.only(Publish).properties.message_expiry_s == 40
 
     def test_what_has_expired_is_not_delivered(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=1_000)
         client.subscribe("a", qos=1)
         client.drop()
@@ -399,14 +399,14 @@ class TestProperties:
 
 class TestRetainFlag:
     def test_it_is_cleared_for_established_subscriptions(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a")
         client.publish("a", b"1", retain=True)
         assert not client.only(Publish).retain
 
     def test_it_is_kept_where_asked(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe(Filter("a", retain_as_published=True))
         client.publish("a", b"1", retain=True)
@@ -414,7 +414,7 @@ class TestRetainFlag:
         assert [packet.retain for packet in client.take(Publish)] == [True, False]
 
     def test_it_is_kept_in_a_queue_and_across_a_crash(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60)
         client.subscribe(Filter("a", qos=1, retain_as_published=True))
         client.drop()
@@ -426,7 +426,7 @@ class TestRetainFlag:
 
 class TestRepetition:
     def test_a_repeated_id_with_dup_is_taken_once(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a")
         client.publish("a", b"1", 1, id="x")
@@ -436,7 +436,7 @@ class TestRepetition:
         assert world.broker.counters.publications_repeated == 1
 
     def test_the_same_id_without_dup_is_another_publication(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a")
         client.publish("a", b"1", 1, id="x")
@@ -444,7 +444,7 @@ class TestRepetition:
         assert client.payloads() == [b"1", b"2"]
 
     def test_another_client_may_use_the_same_id(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client, other = world.connect(), world.connect("other")
         client.subscribe("a")
         client.publish("a", b"1", 1, id="x")
@@ -452,7 +452,7 @@ class TestRepetition:
         assert client.payloads() == [b"1", b"2"]
 
     def test_a_client_that_resends_after_a_reconnection_is_recognised(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = world.connect("watcher")
         watcher.subscribe("a")
         client = world.connect(expiry_s=60)
@@ -463,14 +463,14 @@ class TestRepetition:
         assert watcher.payloads() == [b"1"]
 
     def test_only_the_last_ids_are_remembered(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         for n in range(RECENT_MAX + 5):
             client.publish("a", b"", id=f"id{n}")
         assert len(world.broker.context.sessions["client"].recent_ids) == RECENT_MAX
 
     def test_a_refused_publication_that_comes_again_is_refused_again(self) -> None:
-        world = World(limits=Limits(valid_publications_max=1))
+        world = SimulatedBroker(limits=Limits(valid_publications_max=1))
         client = world.connect()
         client.publish("a", b"", 1, valid_for="60", id="first")
         assert client.only(Puback).reason == Reason.NO_MATCHING_SUBSCRIBERS
@@ -481,7 +481,7 @@ class TestRepetition:
 
 class TestOwnIds:
     def test_a_valid_publication_without_an_id_is_told_its_id(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.publish("a", b"", 1, valid_for="60")
         ((name, id),) = client.only(Puback).properties.user
@@ -491,13 +491,13 @@ class TestOwnIds:
 
     def test_who_wants_no_problems_told_is_sent_no_user_properties_either(self) -> None:
         """Only PUBLISH, CONNACK and DISCONNECT may have them then (3.1.2.11.7)."""
-        client = World().connect(properties=Properties(request_problem_information=0))
+        client = SimulatedBroker().connect(properties=Properties(request_problem_information=0))
         client.publish("a", b"", 1, valid_for="60")
         assert client.only(Puback).properties == Properties()
 
     @pytest.mark.parametrize("given", ["", "-1", "0", "nan", "inf", "soon", "1e999"])
     def test_a_time_that_cannot_be_meant_is_refused(self, given: str) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.publish("a", b"", 1, valid_for=given)
         answer = client.only(Puback)
         assert answer.reason == Reason.IMPLEMENTATION_SPECIFIC_ERROR
@@ -513,9 +513,9 @@ class TestOwnIds:
 class TestGuarded:
     RULES = "allow user * publish,subscribe #\ndeny user * subscribe secret/#"
 
-    def world(self) -> World:
+    def world(self) -> SimulatedBroker:
         rules = Rules.parse(self.RULES, "rules")
-        return World(rules=rules, settings=Settings(is_guarded=True))
+        return SimulatedBroker(rules=rules, settings=Settings(is_guarded=True))
 
     def test_what_may_not_be_received_is_left_out_of_a_wider_subscription(self) -> None:
         world = self.world()
@@ -538,7 +538,7 @@ class TestGuarded:
 
 
 def test_both_versions_hear_each_other() -> None:
-    world = World()
+    world = SimulatedBroker()
     new, old = world.connect("new", version=V5), world.connect("old", version=V311)
     for client in (new, old):
         client.subscribe("a", qos=1)

@@ -11,10 +11,10 @@ from rove.broker.publications.publication import Publication
 from rove.broker.publications.retained_store import valid_key
 from rove.broker.storage.records import encoded
 from rove.mqtt.packets import Properties, Puback, Publish, Reason
-from rove.testing.mqtt import SimulatedClient, World
+from rove.testing.mqtt import SimulatedBroker, SimulatedClient
 
 
-def given(world: World, topic_filter: str = "#") -> list[bytes]:
+def given(world: SimulatedBroker, topic_filter: str = "#") -> list[bytes]:
     """What a new subscription is given at once."""
     client = world.connect("new")
     client.subscribe(topic_filter)
@@ -31,7 +31,7 @@ def unpublish(client: SimulatedClient, id: str) -> int:
 
 class TestRetained:
     def test_it_survives_a_crash(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.publish("a", b"1", retain=True)
         client.publish("a", b"2", retain=True)
@@ -41,7 +41,7 @@ class TestRetained:
         assert world.disk.sizes() == {"retained": 2, "publications": 2}
 
     def test_one_more_than_allowed_is_refused_but_one_can_be_replaced(self) -> None:
-        world = World(limits=Limits(retained_messages_max=1))
+        world = SimulatedBroker(limits=Limits(retained_messages_max=1))
         client = world.connect()
         client.publish("a", b"1", 1, retain=True)
         client.publish("b", b"2", 1, retain=True)
@@ -53,7 +53,7 @@ class TestRetained:
         assert world.broker.counters.quota_hits == 1
 
     def test_more_bytes_than_allowed_are_refused_and_the_last_word_stays(self) -> None:
-        world = World(limits=Limits(retained_bytes_max=10))
+        world = SimulatedBroker(limits=Limits(retained_bytes_max=10))
         client = world.connect()
         client.publish("a", bytes(9), 1, retain=True)
         client.publish("a", bytes(10), 1, retain=True)
@@ -65,7 +65,7 @@ class TestRetained:
         assert given(world) == [bytes(9)]
 
     def test_with_qos_0_it_is_then_delivered_and_not_retained(self) -> None:
-        world = World(limits=Limits(retained_messages_max=1))
+        world = SimulatedBroker(limits=Limits(retained_messages_max=1))
         watcher = world.connect("watcher")
         watcher.subscribe("#")
         client = world.connect()
@@ -76,7 +76,7 @@ class TestRetained:
         assert world.broker.counters.quota_hits == 1
 
     def test_taking_one_away_makes_room(self) -> None:
-        world = World(limits=Limits(retained_messages_max=1, retained_bytes_max=2))
+        world = SimulatedBroker(limits=Limits(retained_messages_max=1, retained_bytes_max=2))
         client = world.connect()
         for topic in ("a", "b", "c"):
             client.publish(topic, b"1", retain=True)
@@ -86,7 +86,7 @@ class TestRetained:
         assert world.broker.counters.quota_hits == 0
 
     def test_what_expires_makes_room(self) -> None:
-        world = World(limits=Limits(retained_messages_max=1))
+        world = SimulatedBroker(limits=Limits(retained_messages_max=1))
         client = world.connect()
         client.publish("a", b"1", retain=True, properties=Properties(message_expiry_s=5))
         world.advance(6)
@@ -94,7 +94,7 @@ class TestRetained:
         assert given(world) == [b"2"]
 
     def test_an_older_expiry_does_not_end_a_newer_word(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.publish("a", b"1", retain=True, properties=Properties(message_expiry_s=5))
         client.publish("a", b"2", retain=True)
@@ -104,7 +104,7 @@ class TestRetained:
 
 class TestValid:
     def test_another_with_the_same_id_takes_its_place(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.publish("a", b"1", 1, id="x", valid_for="60")
         client.publish("b", b"2", 1, id="x", valid_for="60")
@@ -112,13 +112,13 @@ class TestValid:
         assert world.disk.sizes() == {"valid": 1, "publications": 1}
 
     def test_another_publisher_with_the_same_id_does_not(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         for name in ("one", "two"):
             world.connect(name).publish("a", name.encode(), 1, id="x", valid_for="60")
         assert sorted(given(world)) == [b"one", b"two"]
 
     def test_a_replacement_that_ends_earlier_ends_earlier(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.publish("a", b"1", 1, id="x", valid_for="60")
         client.publish("a", b"2", 1, id="x", valid_for="10")
@@ -126,7 +126,7 @@ class TestValid:
         assert given(world) == []
 
     def test_a_replacement_that_ends_later_ends_later(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.publish("a", b"1", 1, id="x", valid_for="10")
         client.publish("a", b"2", 1, id="x", valid_for="60")
@@ -134,14 +134,14 @@ class TestValid:
         assert given(world) == [b"2"]
 
     def test_it_outlives_its_publisher(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.publish("a", b"1", 1, valid_for="60")
         client.disconnect()
         assert given(world) == [b"1"]
 
     def test_it_survives_a_crash_until_its_time_is_over(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         world.connect().publish("a", b"1", 1, id="x", valid_for="60")
         world.advance(30)
         world.crash()
@@ -151,14 +151,14 @@ class TestValid:
         assert world.disk.sizes() == {}
 
     def test_what_ended_while_nobody_was_there_is_not_given(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         world.connect().publish("a", b"1", 1, id="x", valid_for="60")
         world.now += 100
         world.crash()
         assert given(world) == []
 
     def test_one_more_than_allowed_is_refused_but_one_can_be_replaced(self) -> None:
-        world = World(limits=Limits(valid_publications_max=1))
+        world = SimulatedBroker(limits=Limits(valid_publications_max=1))
         client = world.connect()
         for id, payload in (("x", b"1"), ("y", b"2"), ("x", b"3")):
             client.publish("a", payload, 1, id=id, valid_for="60")
@@ -168,7 +168,7 @@ class TestValid:
         assert given(world) == [b"3"]
 
     def test_more_bytes_than_allowed_are_refused(self) -> None:
-        world = World(limits=Limits(valid_bytes_max=10))
+        world = SimulatedBroker(limits=Limits(valid_bytes_max=10))
         client = world.connect()
         for id, size in (("x", 9), ("y", 1), ("x", 10)):
             client.publish("a", bytes(size), 1, id=id, valid_for="60")
@@ -178,7 +178,7 @@ class TestValid:
         assert given(world) == [bytes(9)]
 
     def test_with_qos_0_it_is_then_delivered_and_not_kept(self) -> None:
-        world = World(limits=Limits(valid_publications_max=1))
+        world = SimulatedBroker(limits=Limits(valid_publications_max=1))
         watcher = world.connect("watcher")
         watcher.subscribe("#")
         client = world.connect()
@@ -188,7 +188,7 @@ class TestValid:
         assert given(world) == [b"1"]
 
     def test_room_comes_back(self) -> None:
-        world = World(limits=Limits(valid_publications_max=1, valid_bytes_max=3))
+        world = SimulatedBroker(limits=Limits(valid_publications_max=1, valid_bytes_max=3))
         client = world.connect()
         client.publish("a", b"1", 1, id="x", valid_for="60")
         assert unpublish(client, "x") == Reason.SUCCESS
@@ -201,7 +201,7 @@ class TestValid:
 
 class TestWithdrawal:
     def test_a_valid_one_is_given_to_nobody_any_more(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.publish("a", b"1", 1, id="x", valid_for="60")
         assert unpublish(client, "x") == Reason.SUCCESS
@@ -210,7 +210,7 @@ class TestWithdrawal:
         assert world.broker.counters.publications_withdrawn == 1
 
     def test_a_retained_one_is_given_to_nobody_any_more(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.publish("a", b"1", 1, retain=True, id="x")
         assert unpublish(client, "x") == Reason.SUCCESS
@@ -218,7 +218,7 @@ class TestWithdrawal:
         assert world.disk.sizes() == {}
 
     def test_copies_that_wait_are_not_delivered(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         away = world.connect("away", expiry_s=60)
         away.subscribe("a", qos=1)
         away.drop()
@@ -229,7 +229,7 @@ class TestWithdrawal:
         assert away.take(Publish) == []
 
     def test_only_the_publisher_may(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         owner, other = world.connect("owner"), world.connect("other")
         owner.publish("a", b"1", 1, id="x", valid_for="60")
         assert unpublish(other, "x") == Reason.IMPLEMENTATION_SPECIFIC_ERROR
@@ -237,19 +237,19 @@ class TestWithdrawal:
         assert unpublish(owner, "x") == Reason.SUCCESS
 
     def test_it_can_be_done_once(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.publish("a", b"1", 1, id="x", valid_for="60")
         assert unpublish(client, "x") == Reason.SUCCESS
         assert unpublish(client, "x") == Reason.IMPLEMENTATION_SPECIFIC_ERROR
 
     def test_what_never_was_cannot_be_withdrawn(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         assert unpublish(client, "x") == Reason.IMPLEMENTATION_SPECIFIC_ERROR
 
     @pytest.mark.parametrize("in_one_commit", [False, True])
     def test_it_holds_across_a_crash(self, in_one_commit: bool) -> None:
-        world = World()
+        world = SimulatedBroker()
         away = world.connect("away", expiry_s=60)
         away.subscribe("a", qos=1)
         away.drop()
@@ -266,7 +266,7 @@ class TestWithdrawal:
         assert world.disk.sizes() == {"sessions": 2, "subscriptions": 1}
 
     def test_a_publisher_can_withdraw_after_a_crash(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         away = world.connect("away", expiry_s=60)
         away.subscribe("a", qos=1)
         away.drop()
@@ -282,7 +282,7 @@ class TestWithdrawal:
         assert given(world) == []
 
     def test_a_withdrawn_id_can_be_used_again(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.publish("a", b"1", 1, id="x", valid_for="60")
         unpublish(client, "x")
@@ -299,7 +299,7 @@ def test_no_two_names_have_one_key() -> None:
 class TestOwners:
     """Client ids are nobody's for long; what was published stays its user's."""
 
-    def alices(self, world: World, **options: object) -> SimulatedClient:
+    def alices(self, world: SimulatedBroker, **options: object) -> SimulatedClient:
         """A client that has gone, session and all, and left something to an absent subscriber."""
         away = world.connect("away", expiry_s=1000)
         away.subscribe("a", qos=1)
@@ -314,7 +314,7 @@ class TestOwners:
     def test_another_user_with_the_client_id_cannot_withdraw(
         self, user: str | None, crashes: bool
     ) -> None:
-        world = World()
+        world = SimulatedBroker()
         away = self.alices(world, valid_for="forever", retain=True)
         if crashes:
             world.crash()
@@ -325,7 +325,7 @@ class TestOwners:
         assert given(world) == [b"alice"]
 
     def test_another_user_with_the_client_id_cannot_replace(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         away = self.alices(world, valid_for="forever")
         bob = world.connect("sensor", user="bob")
         bob.publish("b", b"bob", 1, id="x", valid_for="forever")
@@ -337,7 +337,7 @@ class TestOwners:
         assert away.payloads() == [b"alice"]
 
     def test_the_user_can_withdraw_from_another_client(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         away = self.alices(world, valid_for="forever")
         assert unpublish(world.connect("phone", user="alice"), "x") == Reason.SUCCESS
         away.come_back()
@@ -345,7 +345,7 @@ class TestOwners:
         assert world.disk.tables["valid"] == {}
 
     def test_clients_of_one_user_have_ids_of_their_own(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         one, two = world.connect("one", user="alice"), world.connect("two", user="alice")
         one.publish("a", b"1", 1, id="x", valid_for="60")
         two.publish("a", b"2", 1, id="x", valid_for="60")
@@ -354,7 +354,7 @@ class TestOwners:
         assert given(world) == [b"2"]
 
     def test_the_rules_of_the_topic_hold_for_withdrawing(self) -> None:
-        world = World(rules=Rules.without_file())
+        world = SimulatedBroker(rules=Rules.without_file())
         alice = world.connect("sensor", user="alice")
         alice.publish("a", b"1", 1, id="x", valid_for="60")
         rules = Rules.parse("allow user * publish,subscribe #\ndeny user alice publish a", "rules")
@@ -370,8 +370,8 @@ class TestOwners:
 class TestStoredBeforeOwners:
     """Rows that do not say who published."""
 
-    def old_world(self, *, session_stays: bool, user: str | None) -> World:
-        world = World()
+    def old_world(self, *, session_stays: bool, user: str | None) -> SimulatedBroker:
+        world = SimulatedBroker()
         expiry_s = 1000 if session_stays else 0
         client = world.connect("sensor", user=user, expiry_s=expiry_s)
         client.publish("a", b"1", 1, id="x", valid_for="forever")
@@ -412,7 +412,7 @@ class TestStoredBeforeOwners:
 
 
 def test_what_was_replaced_is_not_remembered_until_its_time_is_over() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect()
     gc.collect()
     before = sum(type(one) is Publication for one in gc.get_objects())
@@ -427,7 +427,7 @@ def test_what_was_replaced_is_not_remembered_until_its_time_is_over() -> None:
 
 
 def test_without_room_for_what_is_valid_nothing_is_retained_either() -> None:
-    world = World(limits=Limits(valid_publications_max=1))
+    world = SimulatedBroker(limits=Limits(valid_publications_max=1))
     client = world.connect()
     client.publish("a", b"1", 1, id="x", valid_for="60")
     client.publish("b", b"2", 1, retain=True, id="y", valid_for="60")

@@ -5,11 +5,11 @@ import random
 from rove.broker.limits import Limits
 from rove.broker.sessions.aliases import Aliases, Written
 from rove.mqtt.packets import Properties, Puback, Publish
-from rove.testing.mqtt import SimulatedClient, World
+from rove.testing.mqtt import SimulatedBroker, SimulatedClient
 
 
 def connected(
-    world: World, count_max: int, *, expiry_s: int = 0, packet_size_max: int | None = None
+    world: SimulatedBroker, count_max: int, *, expiry_s: int = 0, packet_size_max: int | None = None
 ) -> SimulatedClient:
     """A client that takes so many aliases, and wants everything."""
     client = world.client()
@@ -48,7 +48,7 @@ class TestAliases:
 
 
 def test_a_client_that_takes_aliases_is_sent_a_topic_once() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = connected(world, 1)
     for qos in (0, 1, 2):
         client.publish("a", b"", qos)
@@ -57,7 +57,7 @@ def test_a_client_that_takes_aliases_is_sent_a_topic_once() -> None:
 
 
 def test_one_that_takes_none_is_sent_none() -> None:
-    world = World()
+    world = SimulatedBroker()
     for properties in (Properties(), Properties(topic_alias_max=0)):
         client = world.client()
         client.connect(properties=properties)
@@ -68,7 +68,7 @@ def test_one_that_takes_none_is_sent_none() -> None:
 
 
 def test_they_begin_anew_with_every_connection() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = connected(world, 5, expiry_s=60)
     client.publish("a")
     assert written(client) == [("a", 1)]
@@ -79,7 +79,7 @@ def test_they_begin_anew_with_every_connection() -> None:
 
 
 def test_what_is_sent_again_has_its_topic() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = connected(world, 5, expiry_s=60)
     for _ in range(2):
         client.publish("a", b"", 1)
@@ -90,7 +90,7 @@ def test_what_is_sent_again_has_its_topic() -> None:
 
 
 def test_a_packet_that_was_too_large_has_told_nothing() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = connected(world, 5, packet_size_max=50)
     client.publish("a", bytes(100))
     client.publish("a", b"small")
@@ -98,7 +98,7 @@ def test_a_packet_that_was_too_large_has_told_nothing() -> None:
 
 
 def test_there_are_no_more_than_the_limit_allows() -> None:
-    world = World(limits=Limits(topic_alias_max=1))
+    world = SimulatedBroker(limits=Limits(topic_alias_max=1))
     client = connected(world, 65_535)
     for topic in ("a", "b", "b"):
         client.publish(topic)
@@ -109,7 +109,7 @@ def test_no_number_is_used_before_its_topic_has_come() -> None:
     """However QoS 0 and what waits for commits overtake each other."""
     for seed in range(50):
         rng = random.Random(seed)
-        world = World()
+        world = SimulatedBroker()
         client = connected(world, 3, expiry_s=60)
         publisher = world.connect("publisher")
         publisher.publish("kept", b"kept", retain=True)

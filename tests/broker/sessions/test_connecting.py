@@ -5,8 +5,7 @@ import gc
 from rove.broker.access import Identity, Rules
 from rove.broker.broker import PENDING_MAX
 from rove.broker.limits import Limits
-from rove.broker.sessions.links import Link
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Link, Session
 from rove.mqtt.packets import (
     V311,
     Auth,
@@ -21,7 +20,7 @@ from rove.mqtt.packets import (
     Reason,
     Will,
 )
-from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
+from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedBroker, SimulatedClient
 
 WILL = Will("wills/w", b"gone")
 
@@ -44,11 +43,11 @@ def goodbye(client: SimulatedClient) -> Disconnect:
 
 class TestSessions:
     def test_the_first_connection_finds_no_session(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         assert not world.client().connect(clean_start=False, expiry_s=60).session_present
 
     def test_a_session_outlives_its_connection_for_as_long_as_was_asked(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60)
         client.subscribe("a", qos=1)
         client.drop()
@@ -58,7 +57,7 @@ class TestSessions:
         assert client.payloads() == [b"1"]
 
     def test_a_session_ends_when_nobody_came_back(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60)
         client.subscribe("a", qos=1)
         client.drop()
@@ -69,21 +68,21 @@ class TestSessions:
         assert client.payloads() == []
 
     def test_a_session_that_is_over_is_not_resumed_even_before_a_tick(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60)
         client.drop()
         world.now += 61
         assert not client.come_back(60).session_present
 
     def test_without_an_expiry_the_session_ends_with_its_connection(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.drop()
         assert not world.broker.context.sessions
         assert not client.connect(clean_start=False).session_present
 
     def test_a_clean_start_ends_the_session_that_was_there(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60)
         client.subscribe("a", qos=1)
         client.drop()
@@ -92,7 +91,7 @@ class TestSessions:
         assert client.payloads() == []
 
     def test_expiry_counts_from_the_end_of_the_last_connection(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60)
         client.drop()
         world.advance(50)
@@ -102,7 +101,7 @@ class TestSessions:
         assert client.come_back(60).session_present
 
     def test_a_reconnection_can_shorten_the_expiry(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=600)
         client.drop()
         client.come_back(10)
@@ -112,7 +111,7 @@ class TestSessions:
         assert world.disk.sizes() == {"sessions": 1}
 
     def test_a_reconnection_without_an_expiry_ends_the_session_with_its_connection(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=600)
         client.drop()
         assert client.come_back(0).session_present
@@ -121,14 +120,14 @@ class TestSessions:
         assert world.disk.sizes() == {}
 
     def test_the_largest_expiry_means_never(self) -> None:
-        world = World(limits=Limits(session_expiry_s_max=EXPIRES_NEVER_S))
+        world = SimulatedBroker(limits=Limits(session_expiry_s_max=EXPIRES_NEVER_S))
         client = world.connect(expiry_s=EXPIRES_NEVER_S)
         client.drop()
         world.advance(100 * 365 * 86_400)
         assert client.come_back().session_present
 
     def test_an_expiry_beyond_the_limit_is_shortened_and_the_client_is_told(self) -> None:
-        world = World(limits=Limits(session_expiry_s_max=100))
+        world = SimulatedBroker(limits=Limits(session_expiry_s_max=100))
         client = world.client()
         assert client.connect(expiry_s=1_000).properties.session_expiry_s == 100
         client.drop()
@@ -136,10 +135,10 @@ class TestSessions:
         assert not client.come_back().session_present
 
     def test_an_expiry_that_is_granted_is_not_repeated(self) -> None:
-        assert World().client().connect(expiry_s=60).properties.session_expiry_s is None
+        assert SimulatedBroker().client().connect(expiry_s=60).properties.session_expiry_s is None
 
     def test_one_more_session_than_allowed_is_refused_but_a_known_client_comes_back(self) -> None:
-        world = World(limits=Limits(sessions_max=1))
+        world = SimulatedBroker(limits=Limits(sessions_max=1))
         known = world.connect("known", expiry_s=60)
         known.drop()
         other = world.client("other")
@@ -149,7 +148,7 @@ class TestSessions:
         assert known.come_back().session_present
 
     def test_a_session_belongs_to_its_user(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         world.connect("client", user="alice", expiry_s=60).drop()
         thief = world.client("client")
         thief.send_connect(clean_start=False, user="bob")
@@ -160,35 +159,35 @@ class TestSessions:
 
 class TestDisconnect:
     def test_the_expiry_can_be_changed_with_the_last_word(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=600)
         client.disconnect(properties=Properties(session_expiry_s=10))
         world.advance(11)
         assert not client.come_back().session_present
 
     def test_the_expiry_can_be_set_to_zero_with_the_last_word(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=600)
         client.disconnect(properties=Properties(session_expiry_s=0))
         assert world.broker.context.sessions == {}
         assert world.disk.sizes() == {}
 
     def test_an_expiry_of_zero_cannot_become_more(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.disconnect(properties=Properties(session_expiry_s=10))
         assert goodbye(client).reason == Reason.PROTOCOL_ERROR
         assert world.broker.context.sessions == {}
 
     def test_the_limit_holds_for_the_last_word_too(self) -> None:
-        world = World(limits=Limits(session_expiry_s_max=20))
+        world = SimulatedBroker(limits=Limits(session_expiry_s_max=20))
         client = world.connect(expiry_s=10)
         client.disconnect(properties=Properties(session_expiry_s=1_000))
         world.advance(21)
         assert not client.come_back().session_present
 
     def test_nothing_is_sent_after_the_clients_goodbye(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.send(Disconnect(), Pingreq())
         assert client.is_closed()
@@ -197,7 +196,7 @@ class TestDisconnect:
 
 class TestTakeover:
     def test_the_older_connection_is_told_and_closed(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         old = world.connect("client")
         new = world.connect("client")
         assert goodbye(old).reason == Reason.SESSION_TAKEN_OVER
@@ -205,7 +204,7 @@ class TestTakeover:
         assert world.broker.counters.sessions_taken_over == 1
 
     def test_the_newer_connection_has_the_session(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         old = world.connect("client", expiry_s=60)
         old.subscribe("a")
         new = world.client("client")
@@ -215,19 +214,19 @@ class TestTakeover:
         assert old.payloads() == []
 
     def test_a_session_that_ends_with_its_connection_is_not_taken_over(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         world.connect("client")
         assert not world.client("client").connect(clean_start=False).session_present
 
     def test_a_3_1_1_client_that_is_taken_over_is_just_closed(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         old = world.connect("client", version=V311)
         world.connect("client", version=V311)
         assert old.is_closed()
         assert old.inbox == []
 
     def test_the_closing_of_the_old_connection_leaves_the_new_one_alone(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         old = world.connect("client", expiry_s=60)
         new = world.connect("client", clean_start=False, expiry_s=60)
         assert old.link is not None
@@ -236,7 +235,7 @@ class TestTakeover:
         assert new.take(Pingresp) == [Pingresp()]
 
     def test_the_will_of_the_old_connection_is_published(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = world.connect("watcher")
         watcher.subscribe("wills/#")
         world.connect("client", expiry_s=60, will=WILL)
@@ -244,7 +243,7 @@ class TestTakeover:
         assert watcher.payloads() == [b"gone"]
 
     def test_a_delayed_will_is_not_published_when_the_session_goes_on(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = world.connect("watcher")
         watcher.subscribe("wills/#")
         will = Will("wills/w", b"gone", properties=Properties(will_delay_s=5))
@@ -254,7 +253,7 @@ class TestTakeover:
         assert watcher.payloads() == []
 
     def test_a_delayed_will_is_published_when_the_session_ends_by_a_clean_start(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = world.connect("watcher")
         watcher.subscribe("wills/#")
         will = Will("wills/w", b"gone", properties=Properties(will_delay_s=5))
@@ -265,20 +264,20 @@ class TestTakeover:
 
 class TestWills:
     @staticmethod
-    def watched(world: World) -> SimulatedClient:
+    def watched(world: SimulatedBroker) -> SimulatedClient:
         watcher = world.connect("watcher")
         watcher.subscribe("wills/#", qos=2)
         return watcher
 
     def test_a_lost_connection_publishes_the_will(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = self.watched(world)
         world.connect(will=WILL).drop()
         assert watcher.payloads() == [b"gone"]
         assert world.broker.counters.wills_published == 1
 
     def test_a_goodbye_takes_the_will_back(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = self.watched(world)
         world.connect(will=WILL).disconnect()
         world.connect("other", will=WILL, version=V311).disconnect()
@@ -286,32 +285,32 @@ class TestWills:
         assert watcher.payloads() == []
 
     def test_a_goodbye_can_ask_for_the_will(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = self.watched(world)
         world.connect(will=WILL).disconnect(Reason.DISCONNECT_WITH_WILL)
         assert watcher.payloads() == [b"gone"]
 
     def test_a_goodbye_with_an_error_publishes_the_will(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = self.watched(world)
         world.connect(will=WILL).disconnect(Reason.UNSPECIFIED_ERROR)
         assert watcher.payloads() == [b"gone"]
 
     def test_a_broken_rule_publishes_the_will(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = self.watched(world)
         world.connect(will=WILL).send_bytes(b"\xf0\x00\x00")
         assert watcher.payloads() == [b"gone"]
 
     def test_silence_publishes_the_will(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = self.watched(world)
         world.connect(will=WILL, keep_alive_s=10)
         world.advance(16)
         assert watcher.payloads() == [b"gone"]
 
     def test_a_will_waits_for_its_delay(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = self.watched(world)
         will = Will("wills/w", b"gone", properties=Properties(will_delay_s=5))
         world.connect(will=will, expiry_s=60).drop()
@@ -321,7 +320,7 @@ class TestWills:
         assert watcher.payloads() == [b"gone"]
 
     def test_a_return_within_the_delay_takes_the_will_back(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = self.watched(world)
         will = Will("wills/w", b"gone", properties=Properties(will_delay_s=5))
         client = world.connect(will=will, expiry_s=60)
@@ -332,7 +331,7 @@ class TestWills:
         assert watcher.payloads() == []
 
     def test_a_will_is_published_with_the_end_of_the_session_at_the_latest(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = self.watched(world)
         will = Will("wills/w", b"gone", properties=Properties(will_delay_s=500))
         world.connect(will=will, expiry_s=10).drop()
@@ -342,14 +341,14 @@ class TestWills:
         assert watcher.payloads() == [b"gone"]
 
     def test_without_a_session_a_delayed_will_is_published_at_once(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = self.watched(world)
         will = Will("wills/w", b"gone", properties=Properties(will_delay_s=500))
         world.connect(will=will).drop()
         assert watcher.payloads() == [b"gone"]
 
     def test_a_delay_beyond_the_limit_is_shortened(self) -> None:
-        world = World(limits=Limits(will_delay_s_max=5))
+        world = SimulatedBroker(limits=Limits(will_delay_s_max=5))
         watcher = self.watched(world)
         will = Will("wills/w", b"gone", properties=Properties(will_delay_s=500))
         world.connect(will=will, expiry_s=1_000).drop()
@@ -357,7 +356,7 @@ class TestWills:
         assert watcher.payloads() == [b"gone"]
 
     def test_a_will_is_published_once(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = self.watched(world)
         client = world.connect(will=WILL, expiry_s=10)
         client.drop()
@@ -365,7 +364,7 @@ class TestWills:
         assert watcher.payloads() == [b"gone"]
 
     def test_a_will_has_the_quality_and_the_properties_that_were_asked_for(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = self.watched(world)
         said = Properties(
             user=(("a", "1"), ("a", "2")),
@@ -389,14 +388,14 @@ class TestWills:
         )
 
     def test_a_will_can_be_retained(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         world.connect(will=Will("wills/w", b"gone", retain=True)).drop()
         heard = self.watched(world).only(Publish)
         assert heard.retain
         assert heard.payload == b"gone"
 
     def test_the_will_meets_texts_as_any_publication(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = world.connect("watcher")
         watcher.subscribe("wills/#", filter="level > 3")
         world.connect("a", will=Will("wills/a", b'{"level": 3}')).drop()
@@ -404,24 +403,24 @@ class TestWills:
         assert watcher.payloads() == [b'{"level": 4}']
 
     def test_a_will_on_a_topic_of_the_broker_is_refused(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.client()
         client.send_connect(will=Will("$rove/me", b"{}"))
         assert refused(client).reason == Reason.TOPIC_NAME_INVALID
 
     def test_a_will_that_may_not_be_published_is_refused(self) -> None:
         rules = Rules.parse("allow user * publish,subscribe air/#", "rules")
-        client = World(rules=rules).client()
+        client = SimulatedBroker(rules=rules).client()
         client.send_connect(will=WILL)
         assert refused(client).reason == Reason.NOT_AUTHORIZED
 
     def test_a_will_with_too_many_levels_is_refused(self) -> None:
-        client = World(limits=Limits(topic_levels_max=2)).client()
+        client = SimulatedBroker(limits=Limits(topic_levels_max=2)).client()
         client.send_connect(will=Will("a/b/c", b""))
         assert refused(client).reason == Reason.TOPIC_NAME_INVALID
 
     def test_wills_stay_unsaid_when_the_broker_stops(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         watcher = self.watched(world)
         client = world.connect(will=WILL, expiry_s=60)
         world.broker.shut_down(world.now)
@@ -432,7 +431,7 @@ class TestWills:
         assert client.come_back().session_present
 
     def test_a_will_survives_a_crash_and_is_then_due(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         world.connect("watcher", expiry_s=60).subscribe("wills/#", qos=1)
         will = Will("wills/w", b"gone", 1, properties=Properties(will_delay_s=5))
         world.connect(will=will, expiry_s=60)
@@ -445,7 +444,7 @@ class TestWills:
         assert watcher.payloads() == [b"gone"]
 
     def test_a_crash_does_not_make_a_will_wait_longer_than_the_limit(self) -> None:
-        world = World(limits=Limits(will_delay_s_max=5))
+        world = SimulatedBroker(limits=Limits(will_delay_s_max=5))
         world.connect("watcher", expiry_s=60).subscribe("wills/#", qos=1)
         will = Will("wills/w", b"gone", 1, properties=Properties(will_delay_s=500))
         world.connect(will=will, expiry_s=60)
@@ -458,7 +457,7 @@ class TestWills:
 
 class TestConnect:
     def test_a_connection_without_connect_is_closed_without_a_word(self) -> None:
-        world = World(limits=Limits(connect_timeout_s=10))
+        world = SimulatedBroker(limits=Limits(connect_timeout_s=10))
         client = world.client()
         client.open()
         world.advance(9.9)
@@ -468,19 +467,19 @@ class TestConnect:
         assert client.inbox == []
 
     def test_a_second_connect_is_a_protocol_error(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.send(Connect("client"))
         assert goodbye(client).reason == Reason.PROTOCOL_ERROR
 
     def test_another_packet_before_connect_closes_the_connection(self) -> None:
-        client = World().client()
+        client = SimulatedBroker().client()
         client.open()
         client.send(Pingreq())
         assert client.is_closed()
         assert client.inbox == []
 
     def test_no_client_id_is_given_one_and_told(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         first, second = world.client(""), world.client("")
         names = [one.connect().properties.assigned_client_id for one in (first, second)]
         assert None not in names
@@ -488,24 +487,24 @@ class TestConnect:
         assert set(world.broker.context.sessions) == set(names)
 
     def test_a_session_of_an_assigned_client_id_can_be_resumed(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.client("")
         client.client_id = client.connect(expiry_s=60).properties.assigned_client_id or ""
         client.drop()
         assert client.come_back().session_present
 
     def test_a_named_client_is_assigned_nothing(self) -> None:
-        assert World().client("me").connect().properties.assigned_client_id is None
+        assert SimulatedBroker().client("me").connect().properties.assigned_client_id is None
 
     def test_3_1_1_without_a_client_id_must_start_clean(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.client("", V311)
         client.send_connect(clean_start=False)
         assert refused(client).reason == Reason.CLIENT_ID_NOT_VALID
         assert client.connect(clean_start=True).reason == Reason.SUCCESS
 
     def test_a_client_id_longer_than_allowed_is_refused(self) -> None:
-        world = World(limits=Limits(client_id_bytes_max=23))
+        world = SimulatedBroker(limits=Limits(client_id_bytes_max=23))
         client = world.client("č" * 12)
         client.send_connect()
         assert refused(client).reason == Reason.CLIENT_ID_NOT_VALID
@@ -513,11 +512,11 @@ class TestConnect:
 
     def test_the_answer_names_the_limits_of_the_broker(self) -> None:
         limits = Limits(receive_max=7, topic_alias_max=8, packet_bytes_max=9_000)
-        told = World(limits=limits).client().connect().properties
+        told = SimulatedBroker(limits=limits).client().connect().properties
         assert (told.receive_max, told.topic_alias_max, told.packet_size_max) == (7, 8, 9_000)
 
     def test_what_is_available_is_not_denied(self) -> None:
-        told = World().client().connect().properties
+        told = SimulatedBroker().client().connect().properties
         assert told.qos_max is None
         assert told.retain_available in (None, 1)
         assert told.wildcards_available in (None, 1)
@@ -525,7 +524,7 @@ class TestConnect:
         assert told.subscription_ids_available in (None, 1)
 
     def test_one_connection_more_than_allowed_is_closed(self) -> None:
-        world = World(limits=Limits(connections_max=1))
+        world = SimulatedBroker(limits=Limits(connections_max=1))
         first = world.connect("first")
         second = world.client("second")
         second.open()
@@ -535,7 +534,7 @@ class TestConnect:
         assert second.connect().reason == Reason.SUCCESS
 
     def test_a_wrong_password_is_refused(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.client()
         client.open()
         client.say(Connect("client"))
@@ -546,7 +545,7 @@ class TestConnect:
         assert refused(client).reason == Reason.BAD_USER_NAME_OR_PASSWORD
 
     def test_what_is_sent_while_it_is_found_out_who_it_is_waits(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.client()
         client.open()
         client.say(Connect("client"))
@@ -562,7 +561,7 @@ class TestConnect:
         assert {type(packet) for packet in others} == {Puback, Pingresp}
 
     def test_who_says_too_much_meanwhile_is_closed(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.client()
         client.open()
         client.say(Connect("client"))
@@ -573,7 +572,7 @@ class TestConnect:
         assert client.is_closed()
 
     def test_a_client_that_took_too_long_is_not_let_in_when_it_is_known_at_last(self) -> None:
-        world = World(limits=Limits(connect_timeout_s=10))
+        world = SimulatedBroker(limits=Limits(connect_timeout_s=10))
         client = world.client()
         client.open()
         client.say(Connect("client"))
@@ -589,7 +588,7 @@ class TestConnect:
         assert world.broker.context.sessions == {}
 
     def test_who_is_known_before_is_not_asked(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.client()
         client.open()
         assert client.link is not None
@@ -599,13 +598,13 @@ class TestConnect:
         assert world.broker.context.sessions["client"].identity.user == "alice"
 
     def test_a_broken_connect_is_answered_if_its_version_is_known(self) -> None:
-        client = World().client()
+        client = SimulatedBroker().client()
         client.open()
         client.send_bytes(b"\x10\x0d\0\x04MQTT\x05\x01\0\0\0\0\0")
         assert refused(client).reason == Reason.MALFORMED_PACKET
 
     def test_somebody_who_left_is_not_let_in(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.client()
         client.open()
         client.say(Connect("client"))
@@ -618,12 +617,12 @@ class TestConnect:
 
 class TestEnhancedAuthentication:
     def test_a_method_is_refused(self) -> None:
-        client = World().client()
+        client = SimulatedBroker().client()
         client.send_connect(properties=Properties(authentication_method="SCRAM-SHA-1"))
         assert refused(client).reason == Reason.BAD_AUTHENTICATION_METHOD
 
     def test_auth_without_a_method_is_a_protocol_error(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60)
         method = Properties(authentication_method="SCRAM-SHA-1")
         client.send(Auth(Reason.REAUTHENTICATE, method))
@@ -633,11 +632,11 @@ class TestEnhancedAuthentication:
 
 class TestVersion311:
     def test_no_properties_are_sent(self) -> None:
-        client = World().client(version=V311)
+        client = SimulatedBroker().client(version=V311)
         assert client.connect() == Connack()
 
     def test_a_session_that_is_not_clean_is_kept(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(version=V311, clean_start=False)
         client.subscribe("a", qos=1)
         client.disconnect()
@@ -646,25 +645,25 @@ class TestVersion311:
         assert client.payloads() == [b"1"]
 
     def test_a_clean_session_is_not_kept(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         world.connect(version=V311, clean_start=True).disconnect()
         assert world.broker.context.sessions == {}
 
     def test_a_persistent_session_lives_as_long_as_the_limit_says(self) -> None:
-        world = World(limits=Limits(session_expiry_s_max=100))
+        world = SimulatedBroker(limits=Limits(session_expiry_s_max=100))
         client = world.connect(version=V311, clean_start=False)
         client.drop()
         world.advance(101)
         assert not client.connect(clean_start=False).session_present
 
     def test_a_refusal_has_a_return_code(self) -> None:
-        world = World(limits=Limits(client_id_bytes_max=23))
+        world = SimulatedBroker(limits=Limits(client_id_bytes_max=23))
         client = world.client("c" * 24, V311)
         client.send_connect()
         assert refused(client).reason == Reason.CLIENT_ID_NOT_VALID
 
     def test_an_unknown_version_is_told_so_in_the_language_of_3_1_1(self) -> None:
-        client = World().client(version=V311)
+        client = SimulatedBroker().client(version=V311)
         client.open()
         client.send_bytes(b"\x10\x0f\0\x04MQTT\x03\x02\0\0\0\x03abc")
         assert refused(client).reason == Reason.UNSUPPORTED_PROTOCOL_VERSION
@@ -677,7 +676,7 @@ class TestMemory:
         return sum(type(one) is kind for one in gc.get_objects())
 
     def test_clients_that_come_and_go_leave_nothing(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.client()
         links, sessions = self.count(Link), self.count(Session)
         for _ in range(1_000):
@@ -687,7 +686,7 @@ class TestMemory:
         assert self.count(Session) - sessions < 150
 
     def test_a_client_that_comes_back_again_and_again_is_thought_of_once(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=100_000)
         for _ in range(500):
             client.come_back(100_000)

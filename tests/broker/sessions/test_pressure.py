@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rove.broker.limits import Limits
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 
 
 def test_a_connection_that_takes_nothing_for_long_is_closed() -> None:
-    world = World(limits=Limits(unsent_disconnect_s=5))
+    world = SimulatedBroker(limits=Limits(unsent_disconnect_s=5))
     slow = world.connect("slow")
     assert slow.link is not None
     slow.link.buffered_bytes = 1000
@@ -20,7 +20,7 @@ def test_a_connection_that_takes_nothing_for_long_is_closed() -> None:
 
 
 def test_a_publisher_that_is_too_quick_waits_by_itself() -> None:
-    world = World(limits=Limits(publish_per_s_max=2))
+    world = SimulatedBroker(limits=Limits(publish_per_s_max=2))
     quick, calm = world.connect("quick"), world.connect("calm")
     assert quick.link is not None
     assert calm.link is not None

@@ -14,7 +14,7 @@ from rove.elastic.elasticity import Elasticity
 from rove.mqtt.packets import Puback, Publish, Reason, Suback
 from rove.policy.automatic import ON_ITS_WAY_S
 from rove.testing.matchers import SimulatedMatchers
-from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
+from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedBroker, SimulatedClient
 from rove.testing.policies import SimulatedWorkers
 
 PASSING = "def arrived(m, me): return m"
@@ -34,7 +34,7 @@ def values(client: SimulatedClient) -> list[Any]:
     return [json.loads(payload) for payload in client.payloads()]
 
 
-def automatic(world: World, client_id: str) -> dict[str, Any]:
+def automatic(world: SimulatedBroker, client_id: str) -> dict[str, Any]:
     view = world.broker.view.variables(client_id)
     assert view is not None
     return view["automatic"]
@@ -42,7 +42,7 @@ def automatic(world: World, client_id: str) -> dict[str, Any]:
 
 class TestRestarts:
     def test_a_session_that_ended_while_the_broker_was_down_is_not_written_again(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann = world.connect("ann", expiry_s=100)
         assert ask(ann, "$rove/report", '{"battery": 0.5}').reason == Reason.SUCCESS
         ann.drop()
@@ -51,7 +51,7 @@ class TestRestarts:
         assert world.disk.sizes() == {}
 
     def test_whoever_was_connected_is_not_any_more(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann = world.connect("ann", expiry_s=EXPIRES_NEVER_S)
         ask(ann, "$rove/report", '{"battery": 0.5}')
         assert automatic(world, "ann")["connected"] is True
@@ -63,7 +63,7 @@ class TestRestarts:
 
     def test_who_was_away_already_costs_nothing(self) -> None:
         channel = LakeStream("all", ("#", "$rove/me"), frozenset(("states",)))
-        world = World(settings=Settings(channels=(channel,), keeps_subscriptions=True))
+        world = SimulatedBroker(settings=Settings(channels=(channel,), keeps_subscriptions=True))
         ann = world.connect("ann", expiry_s=EXPIRES_NEVER_S)
         ask(ann, "$rove/report", '{"battery": 0.5}')
         ann.drop()
@@ -75,7 +75,7 @@ class TestRestarts:
 
 class TestChanges:
     def test_a_policy_sets_what_its_subscriber_sees(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t", "$rove/me")
         ask(ann, "$rove/policy", COUNTING)
@@ -89,7 +89,7 @@ class TestChanges:
         assert [one["seen"] for one in found["$rove/me"]] == [1, 2]
 
     def test_following_subscriptions_move_with_what_a_policy_sets(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         ask(ann, "$rove/me", '{"least": 0}')
         ann.subscribe("t", filter="a > me.least")
@@ -99,7 +99,7 @@ class TestChanges:
         assert [one["a"] for one in values(ann)] == [1, 3, 4, 5]
 
     def test_reports_make_automatic_ones(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         ask(
@@ -124,12 +124,12 @@ class TestChanges:
         "report", ['{"network": 1}', '{"received": -1}', '{"received": "x"}', "[]", "nonsense"]
     )
     def test_reports_that_cannot_be(self, report: str) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann = world.connect("ann")
         assert ask(ann, "$rove/report", report).reason == Reason.PAYLOAD_FORMAT_INVALID
 
     def test_automatic_ones_can_only_be_read(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann = world.connect("ann")
         ask(ann, "$rove/report", '{"battery": 0.5, "place": "x"}')
         for name in ("battery", "place", "network", "connected"):
@@ -140,7 +140,7 @@ class TestChanges:
         assert ask(ann, "$rove/me", '{"place": "mine"}').reason == Reason.SUCCESS
 
     def test_who_subscribes_to_its_variables_is_shown_them_at_once(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann = world.connect("ann")
         ask(ann, "$rove/me", '{"x": 1}')
         ann.send_subscribe("$rove/me")
@@ -152,7 +152,7 @@ class TestChanges:
 
 class TestNetwork:
     def test_what_comes_for_a_client_that_is_away_was_not_sent(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann", expiry_s=EXPIRES_NEVER_S), world.connect("bob")
         ann.subscribe("t", qos=1)
         ask(ann, "$rove/report", '{"received": 0}')
@@ -169,7 +169,7 @@ class TestNetwork:
             assert automatic(world, "ann")["network"] == 0.75
 
     def test_every_output_counts_and_nothing_else_does(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t", "$rove/me")
         ask(ann, "$rove/policy", "def arrived(m, me): return [m] * m.n")
@@ -187,7 +187,7 @@ class TestNetwork:
 
 class TestRoom:
     def test_what_a_policy_has_set_keeps_nobody_from_reporting_or_removing(self) -> None:
-        world = World(limits=Limits(state_variables_max=20, state_bytes_max=500))
+        world = SimulatedBroker(limits=Limits(state_variables_max=20, state_bytes_max=500))
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")
         ask(ann, "$rove/report", '{"battery": 0.9}')
@@ -203,7 +203,7 @@ class TestRoom:
 
 class TestShowing:
     def test_who_was_away_is_shown_once_what_they_are_now(self) -> None:
-        world = World(limits=Limits(queue_messages_max=10))
+        world = SimulatedBroker(limits=Limits(queue_messages_max=10))
         ann, bob = world.connect("ann", expiry_s=EXPIRES_NEVER_S), world.connect("bob")
         ann.subscribe("t", "$rove/me", qos=1)
         ask(ann, "$rove/policy", COUNTING)
@@ -220,7 +220,7 @@ class TestShowing:
         assert (shown["seen"], shown["connected"]) == (9, True)
 
     def test_it_does_not_have_the_queue_sent_twice_nor_all_at_once(self) -> None:
-        world = World(limits=Limits(replay_messages_per_s=50))
+        world = SimulatedBroker(limits=Limits(replay_messages_per_s=50))
         ann, bob = world.connect("ann", expiry_s=EXPIRES_NEVER_S), world.connect("bob")
         ann.subscribe("t", "$rove/me", qos=1)
         ask(ann, "$rove/report", '{"battery": 1}')
@@ -238,7 +238,7 @@ class TestShowing:
 
     @pytest.mark.parametrize("topic_filter", ["$rove/+", "$rove/#", "#", "$share/g/$rove/me"])
     def test_nobody_else_is_shown_them(self, topic_filter: str) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann, eve = world.connect("ann"), world.connect("eve")
         ann.subscribe("$rove/me")
         eve.subscribe(topic_filter)
@@ -248,7 +248,7 @@ class TestShowing:
         assert eve.take_all() == []
 
     def test_what_is_said_to_the_broker_is_not_retained(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         ann = world.connect("ann", version=4)
         ann.publish("$rove/me", b'{"x": 1}', 2, retain=True)
         ann.subscribe("$rove/me", qos=2)
@@ -262,7 +262,9 @@ def test_a_policy_may_set_what_bounds_follow_while_matchers_are_busy() -> None:
     matchers, workers = SimulatedMatchers(1), SimulatedWorkers()
     workers.holds_jobs = True
     elasticity = Elasticity(matchers_min=0, matchers_max=2, pause_s=1e9)
-    world = World(matchers=matchers, elasticity=elasticity, workers=workers, isolation="process")
+    world = SimulatedBroker(
+        matchers=matchers, elasticity=elasticity, workers=workers, isolation="process"
+    )
     ann, bob = world.connect("ann"), world.connect("bob")
     ask(ann, "$rove/me", '{"least": 0}')
     setting = "def arrived(m, me):\n    me.least = m.a\n    return m"
@@ -287,7 +289,7 @@ def test_a_policy_may_set_what_bounds_follow_while_matchers_are_busy() -> None:
 
 def test_what_a_client_does_costs_the_routes_of_others_nothing() -> None:
     """Thousands come back at once, and each sets a policy and reports."""
-    world = World()
+    world = SimulatedBroker()
     ann, eve, bob = (world.connect(name) for name in ("ann", "eve", "bob"))
     ann.subscribe("t")
     eve.subscribe("u")

@@ -5,25 +5,24 @@ from __future__ import annotations
 import json
 
 from rove.broker.context import LakeStream, Settings
-from rove.broker.notifications.notification import Notification
 from rove.broker.publications.publication import Publication
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Notification, Session
 from rove.broker.storage.publication_log import why_decided
 from rove.broker.storage.records import LogRow, PublicationRow
 from rove.mqtt.packets import Publish
 from rove.policy.agents import Decision
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 
 BOTH = frozenset(("publications", "notifications"))
 
 
-def rows(world: World) -> list[LogRow]:
+def rows(world: SimulatedBroker) -> list[LogRow]:
     return [row for _, row in sorted(world.disk.read("log", LogRow).items())]
 
 
 def test_each_channel_is_told_once_and_knows_of_those_before_it() -> None:
     channels = (LakeStream("one", ("t/#", "t/a"), BOTH), LakeStream("two", ("t/a",), BOTH))
-    world = World(settings=Settings(channels=channels))
+    world = SimulatedBroker(settings=Settings(channels=channels))
     ann, bob = world.connect("ann"), world.connect("bob")
     ann.subscribe("t/+", identifier=3)
     bob.publish("t/a", b"1", place="x")
@@ -43,7 +42,7 @@ def test_each_channel_is_told_once_and_knows_of_those_before_it() -> None:
 
 
 def test_what_is_retained_is_kept_with_its_position() -> None:
-    world = World(settings=Settings(channels=(LakeStream("one", ("#",)),)))
+    world = SimulatedBroker(settings=Settings(channels=(LakeStream("one", ("#",)),)))
     bob = world.connect("bob")
     bob.publish("other/a", b"1")
     bob.publish("t/a", b"2", retain=True)

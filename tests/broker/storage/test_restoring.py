@@ -47,7 +47,7 @@ from rove.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 from tests.effort import some
 
 SEEDS = 300
@@ -192,7 +192,7 @@ class Chaos:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.world = World(limits=LIMITS)
+        self.world = SimulatedBroker(limits=LIMITS)
         self.is_rough = False
         self.players = [
             Player(self, f"player{n}", V311 if self.rng.random() < 0.3 else 5) for n in range(4)
@@ -375,7 +375,7 @@ def test_one_seed_gives_one_run() -> None:
 
 
 def test_a_restored_broker_is_the_one_that_died() -> None:
-    world = World()
+    world = SimulatedBroker()
     publisher = world.connect("publisher")
     client = world.connect(
         expiry_s=600,
@@ -406,7 +406,7 @@ def test_a_restored_broker_is_the_one_that_died() -> None:
 
 def test_those_that_spark_serves_are_served_again() -> None:
     channel = LakeStream("all", ("#",))
-    world = World(settings=Settings(channels=(channel,), keeps_subscriptions=True))
+    world = SimulatedBroker(settings=Settings(channels=(channel,), keeps_subscriptions=True))
     client = world.connect(expiry_s=600)
     client.subscribe("b", qos=1, filter="x > 1", engine="spark")
     index = world.broker.saved_index()
@@ -425,7 +425,7 @@ def test_those_that_spark_serves_are_served_again() -> None:
 
 
 def test_those_who_were_connected_left_when_the_broker_did() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect(expiry_s=60)
     world.advance(100)
     world.crash()
@@ -436,7 +436,7 @@ def test_those_who_were_connected_left_when_the_broker_did() -> None:
 
 
 def test_those_who_were_away_have_been_away_all_the_time() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect(expiry_s=60)
     client.drop()
     world.advance(30)
@@ -448,7 +448,7 @@ def test_those_who_were_away_have_been_away_all_the_time() -> None:
 
 def test_numbers_go_on_where_they_were() -> None:
     """A new session, subscription or publication never takes the number of one that is kept."""
-    world = World()
+    world = SimulatedBroker()
     client = world.connect("old", expiry_s=600)
     client.subscribe("a", qos=1)
     client.drop()
@@ -465,7 +465,7 @@ def test_numbers_go_on_where_they_were() -> None:
 
 
 def test_rows_of_nobody_are_deleted() -> None:
-    world = World()
+    world = SimulatedBroker()
     lost = PublicationRow("a", b"", 1, "nobody", "x", 0.0)
     world.disk.tables["publications"][5] = encoded(lost)
     world.disk.tables["queue"][queue_key(77, 0)] = encoded((5, 1, False))
@@ -475,7 +475,7 @@ def test_rows_of_nobody_are_deleted() -> None:
 
 
 def test_a_subscription_that_cannot_be_read_any_more_is_named_and_the_rest_goes_on() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect(expiry_s=60)
     client.subscribe("a", qos=1, identifier=1, filter="x > 1")
     client.subscribe("b", qos=1)
@@ -502,7 +502,7 @@ def beyond_parts() -> str:
 
 @pytest.mark.parametrize("text", [beyond_operations(), beyond_parts()], ids=["operations", "parts"])
 def test_what_was_accepted_before_there_were_smaller_limits_is_served_again(text: str) -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect(expiry_s=60)
     client.subscribe("b", qos=1, filter="x > 1")
     assert client.subscribe("a", qos=1, filter=text).reasons[0] >= 0x80
@@ -525,7 +525,9 @@ class Upkeep:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.world = World(limits=Limits(retained_messages_max=3, valid_publications_max=3))
+        self.world = SimulatedBroker(
+            limits=Limits(retained_messages_max=3, valid_publications_max=3)
+        )
         self.clients = [
             self.world.connect(f"client{n}", expiry_s=self.rng.choice((0, 3, 60))) for n in range(4)
         ]
@@ -590,7 +592,7 @@ class Upkeep:
         check_nothing_is_orphaned(self.world)
 
 
-def check_nothing_is_orphaned(world: World) -> None:
+def check_nothing_is_orphaned(world: SimulatedBroker) -> None:
     """Whatever the disk holds is somebody's, after every commit."""
     disk = world.disk
     sessions = {row.number: name for name, row in disk.read("sessions", SessionRow).items()}

@@ -10,7 +10,7 @@ from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
 from rove.broker.storage.records import LogRow
 from rove.policy.limits import PolicyLimits
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 
 KEPT = Settings(
     channels=(LakeStream("all", ("#",), frozenset(("publications", "notifications"))),),
@@ -18,17 +18,17 @@ KEPT = Settings(
 )
 
 
-def log_of(world: World) -> list[LogRow]:
+def log_of(world: SimulatedBroker) -> list[LogRow]:
     return list(world.disk.read("log", LogRow).values())
 
 
-def events_of(world: World) -> list[dict[str, Any]]:
+def events_of(world: SimulatedBroker) -> list[dict[str, Any]]:
     rows = [row for row in log_of(world) if row.kind == "subscriptions"]
     return [{"client": row.client_id, **json.loads(row.payload)} for row in rows]
 
 
 def test_a_life_of_subscriptions() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     alice = world.connect("alice")
     alice.publish("$rove/me", b'{"x": 5}')
     alice.subscribe("air/#", filter="x > me.x", identifier=7)
@@ -59,7 +59,7 @@ def test_a_life_of_subscriptions() -> None:
 
 
 def test_who_serves_a_subscription_is_told() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     alice = world.connect("alice")
     alice.subscribe("air/#")
     alice.subscribe("air/#", filter="x > 1", engine="spark")
@@ -67,7 +67,7 @@ def test_who_serves_a_subscription_is_told() -> None:
 
 
 def test_the_end_of_a_session_ends_its_subscriptions() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     alice = world.connect("alice")
     alice.subscribe("$share/team/a")
     alice.drop()
@@ -77,13 +77,13 @@ def test_the_end_of_a_session_ends_its_subscriptions() -> None:
 
 
 def test_nothing_is_written_unless_asked() -> None:
-    world = World(settings=Settings(channels=KEPT.channels))
+    world = SimulatedBroker(settings=Settings(channels=KEPT.channels))
     world.connect("alice").subscribe("a")
     assert events_of(world) == []
 
 
 def test_limits_that_are_changed_are_told() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     limits = PolicyLimits(steps_max=7)
     world.broker.reconfigure(Limits(), Rules.without_file(), False, PolicyLimits())
     world.broker.reconfigure(Limits(), Rules.without_file(), False, limits)
@@ -94,7 +94,7 @@ def test_limits_that_are_changed_are_told() -> None:
 
 
 def test_a_new_log_is_told_of_what_is_there() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     world.connect("alice", expiry_s=100).subscribe("a", filter="x > 1")
     world.disk.tables["log"].clear()
     world.crash()
@@ -108,7 +108,7 @@ def test_a_new_log_is_told_of_what_is_there() -> None:
 
 
 def test_a_log_that_knows_them_is_told_of_the_start_only() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     world.connect("alice", expiry_s=100).subscribe("a")
     world.crash()
     world.broker.begin_log(0, is_new=False, now=world.now)
@@ -117,7 +117,7 @@ def test_a_log_that_knows_them_is_told_of_the_start_only() -> None:
 
 
 def test_numbers_are_never_given_twice() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     for _ in range(3):
         alice = world.connect("alice")
         alice.subscribe("a", filter="x > 1")
@@ -132,7 +132,7 @@ def test_numbers_are_never_given_twice() -> None:
 
 
 def test_windows_slide_before_what_changes_them() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     alice = world.connect("alice")
     alice.subscribe("a", filter="ORDER BY x LIMIT 1 WITHIN 10 SECONDS")
     alice.publish("a", b'{"x": 1}')
@@ -145,7 +145,7 @@ def test_windows_slide_before_what_changes_them() -> None:
 
 
 def test_notifications_say_why_they_came_later() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     alice = world.connect("alice")
     alice.publish("a", b'{"x": 1}', valid_for="100")
     alice.subscribe("a", filter="x = 1")

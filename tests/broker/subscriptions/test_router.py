@@ -24,7 +24,7 @@ from rove.mqtt.packets import (
     Unsubscribe,
 )
 from rove.mqtt.topics import fits, split_shared
-from rove.testing.mqtt import SimulatedClient, World
+from rove.testing.mqtt import SimulatedBroker, SimulatedClient
 from tests.effort import some
 
 
@@ -38,7 +38,7 @@ def goodbye(client: SimulatedClient) -> int:
 
 class TestOverlapping:
     def test_one_session_is_notified_once_with_the_highest_quality(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a/#", qos=2)
         client.subscribe("a/b", qos=1)
@@ -47,7 +47,7 @@ class TestOverlapping:
         assert client.only(Publish).qos == 2
 
     def test_all_identifiers_that_matched_are_named(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a/#", identifier=1)
         client.subscribe("a/b", identifier=22)
@@ -57,7 +57,7 @@ class TestOverlapping:
         assert set(client.only(Publish).properties.subscription_ids) == {1, 22}
 
     def test_texts_and_plain_ones_are_merged(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a/#", identifier=1)
         client.subscribe("a/b", identifier=2, qos=1, filter="x > 1")
@@ -68,14 +68,14 @@ class TestOverlapping:
         assert came.qos == 1
 
     def test_a_client_that_publishes_cannot_name_identifiers(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.publish("a", b"", properties=Properties(subscription_ids=(1,)))
         assert goodbye(client) == Reason.PROTOCOL_ERROR
 
 
 class TestNoLocal:
     def test_what_one_published_oneself_is_not_heard(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe(Filter("a", no_local=True))
         client.publish("a", b"own", 1)
@@ -84,7 +84,7 @@ class TestNoLocal:
         assert client.payloads() == [b"others"]
 
     def test_another_subscription_of_the_same_session_hears_it(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe(Filter("a", qos=2, no_local=True), identifier=1)
         client.subscribe(Filter("a/#", qos=1), identifier=2)
@@ -93,7 +93,7 @@ class TestNoLocal:
         assert (came.qos, came.properties.subscription_ids) == (1, (2,))
 
     def test_it_holds_for_texts_too(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe(Filter("a", no_local=True), filter="x = 1")
         client.publish("a", b'{"x": 1}')
@@ -102,7 +102,7 @@ class TestNoLocal:
         assert client.payloads() == [b'{"x": 1}']
 
     def test_it_holds_beside_a_text_that_hears_it(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe(Filter("a", qos=2, no_local=True), identifier=1)
         client.subscribe("+", identifier=2, filter="x = 1")
@@ -111,7 +111,7 @@ class TestNoLocal:
         assert (came.qos, came.properties.subscription_ids) == (0, (2,))
 
     def test_it_holds_for_what_moves_up(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         text = "x > 0 ORDER BY x DESC LIMIT 1 WITHIN 10 SECONDS"
         client.subscribe(Filter("a", no_local=True), filter=text)
@@ -126,7 +126,7 @@ class TestNoLocal:
 class TestShared:
     @staticmethod
     def members(
-        world: World, count: int, properties: Properties = NO_PROPERTIES
+        world: SimulatedBroker, count: int, properties: Properties = NO_PROPERTIES
     ) -> list[SimulatedClient]:
         members = [world.connect(f"member{n}", expiry_s=60) for n in range(count)]
         for member in members:
@@ -134,7 +134,7 @@ class TestShared:
         return members
 
     def test_each_publication_is_for_one_member_and_they_take_turns(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         members = self.members(world, 3)
         client = world.connect()
         for n in range(30):
@@ -144,7 +144,7 @@ class TestShared:
         assert all(len(some) == 10 for some in got)
 
     def test_two_groups_each_get_everything(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         one, two = world.connect("one"), world.connect("two")
         one.subscribe("$share/first/a")
         two.subscribe("$share/second/a")
@@ -152,7 +152,7 @@ class TestShared:
         assert one.payloads() == two.payloads() == [b"1"]
 
     def test_one_group_with_two_filters_is_two_groups(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         one, two = world.connect("one"), world.connect("two")
         one.subscribe("$share/group/a")
         two.subscribe("$share/group/+")
@@ -160,7 +160,7 @@ class TestShared:
         assert one.payloads() == two.payloads() == [b"1"]
 
     def test_others_get_it_all_the_same(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         members = self.members(world, 2)
         plain = world.connect("plain")
         plain.subscribe("a/b")
@@ -171,7 +171,7 @@ class TestShared:
         assert [len(member.payloads()) for member in members] == [2, 2]
 
     def test_a_member_that_is_away_is_passed_over(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         here, away = self.members(world, 2)
         away.drop()
         client = world.connect()
@@ -182,7 +182,7 @@ class TestShared:
         assert away.payloads() == []
 
     def test_with_all_members_away_it_waits_for_one(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         members = self.members(world, 2)
         for member in members:
             member.drop()
@@ -192,7 +192,7 @@ class TestShared:
         assert sorted(member.payloads() for member in members) == [[], [b"1"]]
 
     def test_a_member_that_leaves_gets_nothing_more(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         stays, leaves = self.members(world, 2)
         assert leaves.unsubscribe("$share/group/a/#").reasons == (Reason.SUCCESS,)
         client = world.connect()
@@ -205,7 +205,7 @@ class TestShared:
         assert client.only(Puback).reason == Reason.NO_MATCHING_SUBSCRIBERS
 
     def test_members_with_a_text_get_what_they_want(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         low, high = world.connect("low"), world.connect("high")
         low.subscribe("$share/group/a", filter="x < 10")
         high.subscribe("$share/group/a", filter="x >= 10")
@@ -216,7 +216,7 @@ class TestShared:
         assert high.payloads() == [b'{"x": 20}']
 
     def test_members_with_and_without_a_text_share_too(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         plain, choosy = world.connect("plain"), world.connect("choosy")
         plain.subscribe("$share/group/a")
         choosy.subscribe("$share/group/a", filter="x > 10")
@@ -228,7 +228,7 @@ class TestShared:
         assert len(got) == 20
 
     def test_a_member_keeps_its_identifier_and_quality(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         member = world.connect("member")
         member.subscribe("$share/group/a", qos=1, identifier=5)
         world.connect().publish("a", b"1", 2)
@@ -236,7 +236,7 @@ class TestShared:
         assert (came.qos, came.properties.subscription_ids) == (1, (5,))
 
     def test_the_group_survives_a_crash(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         members = self.members(world, 2, Properties(user=(("filter", "x > 0"),)))
         world.crash()
         for member in members:
@@ -249,7 +249,7 @@ class TestShared:
 
 class TestWildcards:
     def test_topics_of_the_broker_are_not_met_by_leading_wildcards(self) -> None:
-        world = World(settings=Settings())
+        world = SimulatedBroker(settings=Settings())
         client = world.connect()
         client.subscribe("#", "+/me")
         client.publish("$rove/me", b"{}", 1)
@@ -273,7 +273,7 @@ class TestWildcards:
     def test_filters_fit_as_the_specification_says(
         self, topic_filter: str, topic: str, fits: bool
     ) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe(topic_filter)
         texts = world.connect("texts")
@@ -284,7 +284,7 @@ class TestWildcards:
 
 class TestEvolving:
     def test_bounds_move_with_the_time_since_the_subscription(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a", filter="x > 10 - 2 * t")
         client.publish("a", b'{"x": 7}')
@@ -294,7 +294,7 @@ class TestEvolving:
 
     @pytest.mark.parametrize("evolve", ["exact", "lees", "clees 500ms", "pes 1s"])
     def test_every_design_can_be_asked_for(self, evolve: str) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         assert client.subscribe("a", filter="x > 10 - 2 * t", evolve=evolve).reasons == (0,)
         client.publish("a", b'{"x": 7}')
@@ -303,7 +303,7 @@ class TestEvolving:
         assert client.payloads() == [b'{"x": 7}']
 
     def test_time_goes_on_across_a_crash(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60)
         client.subscribe("a", qos=1, filter="x > 10 - 2 * t")
         world.advance(1)
@@ -318,24 +318,24 @@ class TestRanked:
     TEXT = "ORDER BY x DESC LIMIT 1 WITHIN 10 SECONDS"
 
     @staticmethod
-    def publish(world: World, *values: int) -> None:
+    def publish(world: SimulatedBroker, *values: int) -> None:
         publisher = world.connect("publisher")
         for x in values:
             publisher.publish("a", b'{"x": %d}' % x, 1)
 
-    def subscribed(self, world: World, **user: str) -> SimulatedClient:
+    def subscribed(self, world: SimulatedBroker, **user: str) -> SimulatedClient:
         client = world.connect(expiry_s=600)
         assert client.subscribe("a", qos=1, filter=self.TEXT).reasons == (1,)
         return client
 
     def test_the_best_are_delivered_as_they_come(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = self.subscribed(world)
         self.publish(world, 5, 3, 7)
         assert [packet.payload for packet in client.take_all()] == [b'{"x": 5}', b'{"x": 7}']
 
     def test_the_next_best_moves_up_when_the_best_grows_old(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = self.subscribed(world)
         self.publish(world, 7)
         world.advance(5)
@@ -345,7 +345,7 @@ class TestRanked:
         assert [packet.payload for packet in client.take_all()] == [b'{"x": 5}']
 
     def test_any_number_of_subscribers_may_ask_for_the_same_best(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         clients = [world.connect(f"client-{number}") for number in range(70)]
         for client in clients:
             assert client.subscribe("a", filter=self.TEXT).reasons == (0,)
@@ -354,7 +354,7 @@ class TestRanked:
             assert client.payloads() == [b'{"x": 5}', b'{"x": 7}']
 
     def test_what_comes_in_the_moment_of_acceptance_counts_if_it_comes_later(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         publisher = world.connect("publisher")
         publisher.publish("a", b'{"x": 9}', 1)
         client = self.subscribed(world)
@@ -362,7 +362,7 @@ class TestRanked:
         assert [packet.payload for packet in client.take_all()] == [b'{"x": 5}']
 
     def test_it_moves_up_while_the_subscriber_is_away_too(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = self.subscribed(world)
         client.drop()
         self.publish(world, 7)
@@ -373,7 +373,7 @@ class TestRanked:
         assert [packet.payload for packet in client.take_all()] == [b'{"x": 7}', b'{"x": 5}']
 
     def test_what_was_withdrawn_does_not_move_up(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = self.subscribed(world)
         self.publish(world, 7)
         world.advance(5)
@@ -384,7 +384,7 @@ class TestRanked:
         assert [packet.payload for packet in client.take_all()] == [b'{"x": 7}']
 
     def test_what_has_expired_does_not_move_up(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a", filter=self.TEXT)
         self.publish(world, 7)
@@ -395,7 +395,7 @@ class TestRanked:
         assert client.payloads() == [b'{"x": 7}']
 
     def test_ending_it_in_the_turn_of_a_publication_is_no_trouble(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = self.subscribed(world)
         client.say(Publish("a", b'{"x": 1}'))
         client.say(Unsubscribe(9, ("a",)))
@@ -404,13 +404,13 @@ class TestRanked:
         assert client.payloads() == [b'{"x": 1}']
 
     def test_it_looks_only_forward(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         world.connect("publisher").publish("a", b'{"x": 9}', 1, valid_for="60")
         client = self.subscribed(world)
         assert client.take(Publish) == []
 
     def test_it_shares_a_topic_with_all_other_kinds(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = self.subscribed(world)
         client.subscribe("a", identifier=2, filter="x = 3")
         client.subscribe("+", identifier=3)
@@ -422,7 +422,7 @@ class TestRanked:
 class TestServedByOthers:
     def test_one_and_the_same_can_change_sides(self) -> None:
         settings = Settings(channels=(LakeStream("all", ("#",)),), keeps_subscriptions=True)
-        world = World(settings=settings)
+        world = SimulatedBroker(settings=settings)
         client = world.connect()
         router = world.broker.router
         for engine in ("broker", "spark", "broker", "spark", "spark"):
@@ -437,7 +437,7 @@ class TestServedByOthers:
 
 
 def test_no_more_topics_are_remembered_than_allowed() -> None:
-    router = World().broker.router
+    router = SimulatedBroker().broker.router
     for number in range(ROUTES_MAX + 10):
         router.route(f"a/{number}")
     assert len(router._routes) <= ROUTES_MAX
@@ -484,7 +484,7 @@ class Routing:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.world = World()
+        self.world = SimulatedBroker()
         self.model = Model()
         self.clients = {
             f"client{n}": self.world.connect(f"client{n}", expiry_s=1_000_000) for n in range(4)
@@ -621,7 +621,7 @@ def test_routing_does_what_the_slow_model_says(part: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_routes_that_are_remembered_are_those_found_anew(seed: int) -> None:
     chance = random.Random(seed)
-    world = World()
+    world = SimulatedBroker()
     clients = [world.connect(f"c{number}") for number in range(3)]
     filters = ("a", "a/b", "a/+", "#", "$share/g/a", "$share/g/a/#", "b")
     topics = ("a", "a/b", "a/b/c", "b")
@@ -644,7 +644,7 @@ def test_routes_that_are_remembered_are_those_found_anew(seed: int) -> None:
 
 
 def test_windows_that_may_have_lost_publications_are_told_of() -> None:
-    world = World()
+    world = SimulatedBroker()
     near, other = world.connect("near"), world.connect("other")
     near.subscribe("a", filter="ORDER BY x DESC LIMIT 1 WITHIN 3 PUBLICATIONS")
     near.subscribe("b", filter="ORDER BY x DESC LIMIT 1 WITHIN 1 HOURS")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Session, Subscription
 from rove.broker.subscriptions.routes import Target
-from rove.broker.subscriptions.subscription import Subscription
 from rove.mqtt.packets import Filter
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 
 SESSION = Session("client", 1, 5, 60)
 
@@ -53,7 +52,7 @@ def test_without_no_local_everybody_is_the_same() -> None:
 
 
 def test_members_of_a_group_have_their_turns_and_those_who_are_away_do_not() -> None:
-    world = World()
+    world = SimulatedBroker()
     one, two = (world.connect(name, expiry_s=100) for name in ("one", "two"))
     for client in (one, two):
         client.subscribe("$share/g/a", qos=1)

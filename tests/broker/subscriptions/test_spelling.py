@@ -23,7 +23,7 @@ from rove.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def with_property(name: str) -> Properties:
 
 
 def test_a_misspelt_filter_is_no_subscription_to_everything() -> None:
-    world = World()
+    world = SimulatedBroker()
     client = world.connect()
     client.send(Subscribe(1, (Filter("a"), Filter("b")), with_property("flter")))
     answer = client.only(Suback)
@@ -90,7 +90,7 @@ def test_a_misspelt_filter_is_no_subscription_to_everything() -> None:
 
 
 def test_a_misspelt_subscription_ends_nothing() -> None:
-    client = World().connect()
+    client = SimulatedBroker().connect()
     client.subscribe("a", filter="x > 1", identifier=1)
     client.subscribe("a", filter="x > 2", identifier=2)
     client.send(Unsubscribe(9, ("a",), with_property("subscripton")))
@@ -104,7 +104,7 @@ def test_a_misspelt_subscription_ends_nothing() -> None:
     ("topic", "name"), [("a", "valid_for"), ("a", "$id"), ("$rove/policy", "subscripton")]
 )
 def test_a_publication_with_a_misspelt_property_is_refused(topic: str, name: str) -> None:
-    world = World()
+    world = SimulatedBroker()
     client, reader = world.connect(), world.connect("reader")
     reader.subscribe("#")
     client.send(Publish(topic, b"pass", 1, packet_id=7, properties=with_property(name)))
@@ -115,7 +115,7 @@ def test_a_publication_with_a_misspelt_property_is_refused(topic: str, name: str
 
 
 def test_attributes_of_any_other_name_are_published() -> None:
-    world = World()
+    world = SimulatedBroker()
     client, reader = world.connect(), world.connect("reader")
     reader.subscribe("a", filter="subscripton = 'x > 1'")
     client.publish("a", b"1", properties=with_property("subscripton"))

@@ -22,17 +22,17 @@ from rove.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 
 
 class TestAnswers:
     def test_each_filter_is_granted_its_quality_in_order(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         answer = client.subscribe(Filter("a", 2), Filter("b", 0), Filter("c", 1))
         assert answer.reasons == (2, 0, 1)
 
     def test_a_bad_filter_is_refused_and_the_others_are_granted(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         answer = client.subscribe("a/#/b", "a+", "ok", "$share//a", "$share/g")
         invalid = Reason.TOPIC_FILTER_INVALID
@@ -44,21 +44,21 @@ class TestAnswers:
 
     def test_what_may_not_be_subscribed_to_is_refused(self) -> None:
         rules = Rules.parse("allow user * publish,subscribe ok/#", "rules")
-        client = World(rules=rules).connect()
+        client = SimulatedBroker(rules=rules).connect()
         answer = client.subscribe("no", "ok/a", "$share/g/no")
         assert answer.reasons == (Reason.NOT_AUTHORIZED, 0, Reason.NOT_AUTHORIZED)
 
     def test_more_levels_than_allowed_are_refused(self) -> None:
-        client = World(limits=Limits(topic_levels_max=2)).connect()
+        client = SimulatedBroker(limits=Limits(topic_levels_max=2)).connect()
         assert client.subscribe("a/b", "a/b/c").reasons == (0, Reason.TOPIC_FILTER_INVALID)
 
     def test_3_1_1_is_answered_80_for_every_refusal(self) -> None:
-        client = World().connect(version=V311)
+        client = SimulatedBroker().connect(version=V311)
         client.send(Subscribe(5, (Filter("a/#/b", 1), Filter("ok", 1))))
         assert client.inbox == [Suback(5, (0x80, 1))]
 
     def test_more_subscriptions_of_a_session_than_allowed_are_refused(self) -> None:
-        world = World(limits=Limits(subscriptions_per_session_max=2))
+        world = SimulatedBroker(limits=Limits(subscriptions_per_session_max=2))
         client = world.connect()
         assert client.subscribe("a", "b", "c").reasons == (0, 0, Reason.QUOTA_EXCEEDED)
         assert world.broker.counters.quota_hits == 1
@@ -67,7 +67,7 @@ class TestAnswers:
         assert client.subscribe("c").reasons == (0,)
 
     def test_more_subscriptions_altogether_than_allowed_are_refused(self) -> None:
-        world = World(limits=Limits(subscriptions_max=2))
+        world = SimulatedBroker(limits=Limits(subscriptions_max=2))
         one, two = world.connect("one"), world.connect("two")
         assert one.subscribe("a", "b").reasons == (0, 0)
         assert two.subscribe("a").reasons == (Reason.QUOTA_EXCEEDED,)
@@ -75,11 +75,11 @@ class TestAnswers:
         assert two.subscribe("a").reasons == (0,)
 
     def test_reason_strings_are_kept_from_who_does_not_want_them(self) -> None:
-        client = World().connect(properties=Properties(request_problem_information=0))
+        client = SimulatedBroker().connect(properties=Properties(request_problem_information=0))
         assert client.subscribe("a/#/b").properties == Properties()
 
     def test_the_answer_is_shortened_to_what_the_client_takes(self) -> None:
-        client = World().connect(properties=Properties(packet_size_max=40))
+        client = SimulatedBroker().connect(properties=Properties(packet_size_max=40))
         answer = client.subscribe("a", filter="x >")
         assert answer.reasons == (Reason.IMPLEMENTATION_SPECIFIC_ERROR,)
         assert answer.properties.reason_string is None
@@ -87,7 +87,7 @@ class TestAnswers:
 
 class TestUnsubscribe:
     def test_each_filter_is_answered(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.subscribe("a", "b")
         answer = client.unsubscribe("a", "never")
         assert answer.reasons == (Reason.SUCCESS, Reason.NO_SUBSCRIPTION_EXISTED)
@@ -96,19 +96,19 @@ class TestUnsubscribe:
         assert client.payloads() == [b"1"]
 
     def test_filters_are_compared_letter_by_letter(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.subscribe("a/#")
         assert client.unsubscribe("a/b").reasons == (Reason.NO_SUBSCRIPTION_EXISTED,)
         client.publish("a/b", b"1")
         assert client.payloads() == [b"1"]
 
     def test_3_1_1_is_answered_without_reasons(self) -> None:
-        client = World().connect(version=V311)
+        client = SimulatedBroker().connect(version=V311)
         client.send(Unsubscribe(5, ("never",)))
         assert client.inbox == [Unsuback(5)]
 
     def test_what_is_under_way_is_still_delivered(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(properties=Properties(receive_max=1))
         client.subscribe("a", qos=1)
         for payload in (b"1", b"2"):
@@ -118,7 +118,7 @@ class TestUnsubscribe:
         assert [packet.payload for packet in client.take_all()] == [b"1", b"2"]
 
     def test_all_texts_on_a_topic_end(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60)
         client.subscribe("a", identifier=1, filter="x = 1")
         client.subscribe("a", identifier=2, filter="x = 2")
@@ -130,7 +130,7 @@ class TestUnsubscribe:
         assert "subscriptions" not in world.disk.sizes()
 
     def test_one_of_several_texts_can_be_ended_by_its_identifier(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.subscribe("a", identifier=1, filter="x = 1")
         client.subscribe("a", identifier=2, filter="x = 2")
         assert client.unsubscribe("a", identifier=1).reasons == (Reason.SUCCESS,)
@@ -142,8 +142,8 @@ class TestUnsubscribe:
 
 class TestRetained:
     @staticmethod
-    def world_with(*topics: str) -> World:
-        world = World()
+    def world_with(*topics: str) -> SimulatedBroker:
+        world = SimulatedBroker()
         publisher = world.connect("publisher")
         for topic in topics:
             publisher.publish(topic, topic.encode(), 1, retain=True)
@@ -219,7 +219,7 @@ class TestRetained:
         assert client.payloads() == []
 
     def test_no_local_holds_for_them(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.publish("a", b"own", retain=True)
         client.subscribe(Filter("a", no_local=True))
@@ -237,7 +237,7 @@ class TestRetained:
         assert client.only(Publish).properties.subscription_ids == (9,)
 
     def test_expired_ones_are_not_given(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         publisher = world.connect("publisher")
         properties = Properties(message_expiry_s=10)
         publisher.publish("a", b"1", retain=True, properties=properties)
@@ -252,7 +252,7 @@ class TestRetained:
         assert second.payloads() == []
 
     def test_only_those_that_the_text_wants_are_given(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         publisher = world.connect("publisher")
         for x in range(5):
             publisher.publish(f"a/{x}", b'{"x": %d}' % x, retain=True)
@@ -262,7 +262,7 @@ class TestRetained:
 
     def test_an_older_one_never_comes_after_a_newer(self) -> None:
         """The last word waits for the commit of the subscription; what is new waits behind it."""
-        world = World()
+        world = SimulatedBroker()
         publisher = world.connect("publisher")
         publisher.publish("a", b"old", retain=True)
         client = world.connect(expiry_s=60)
@@ -278,7 +278,7 @@ class TestRetained:
 class TestTexts:
     @pytest.mark.parametrize("name", ["filter", "$where"])
     def test_the_text_comes_as_a_user_property(self, name: str) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         properties = Properties(user=((name, "x > 1"),))
         assert client.subscribe("a", properties=properties).reasons == (0,)
         client.publish("a", b'{"x": 1}')
@@ -286,7 +286,7 @@ class TestTexts:
         assert client.payloads() == [b'{"x": 2}']
 
     def test_it_applies_to_every_filter_of_the_packet(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.subscribe("a", "b/#", filter="x > 1")
         for topic in ("a", "b/c"):
             client.publish(topic, b'{"x": 1}')
@@ -310,7 +310,7 @@ class TestTexts:
     def test_a_bad_text_is_refused_with_its_reason_and_the_connection_stays(
         self, user: dict[str, str], said: str
     ) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         answer = client.subscribe("a", "b", properties=Properties(user=tuple(user.items())))
         assert answer.reasons == (Reason.IMPLEMENTATION_SPECIFIC_ERROR,) * 2
@@ -324,7 +324,7 @@ class TestTexts:
         assert len(world.broker.router) == 0
 
     def test_another_text_takes_the_place_of_the_first(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60)
         client.subscribe("a", identifier=1, filter="x = 1")
         client.subscribe("a", identifier=1, filter="x = 2")
@@ -335,7 +335,7 @@ class TestTexts:
         assert row.text == "x = 2"
 
     def test_a_refused_replacement_leaves_the_old_one(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.subscribe("a", identifier=1, filter="x = 1")
         answer = client.subscribe("a", identifier=1, filter="x = = 2")
         assert answer.reasons == (Reason.IMPLEMENTATION_SPECIFIC_ERROR,)
@@ -344,7 +344,7 @@ class TestTexts:
 
     def test_replacing_leaves_no_gap_and_no_overlap(self) -> None:
         """In one turn: everything before the packet meets the old one, all after it the new."""
-        world = World()
+        world = SimulatedBroker()
         client = world.connect()
         client.subscribe("a", identifier=1, filter="x >= 0")
         other = world.connect("other")
@@ -356,7 +356,7 @@ class TestTexts:
         assert client.payloads() == [b'{"x": 1}', b'{"x": 2}']
 
     def test_several_texts_on_one_topic_live_beside_each_other_by_identifier(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.subscribe("a", identifier=1, filter="x > 1")
         client.subscribe("a", identifier=2, filter="x > 2")
         client.publish("a", b'{"x": 2}')
@@ -365,21 +365,21 @@ class TestTexts:
         assert came == [{1}, {1, 2}]
 
     def test_a_plain_subscription_is_replaced_whatever_its_identifier(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.subscribe("a", identifier=1)
         client.subscribe("a", identifier=2)
         client.publish("a")
         assert client.only(Publish).properties.subscription_ids == (2,)
 
     def test_select_reshapes_what_is_sent(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.subscribe("a", filter="SELECT x, place.city WHERE x > 1")
         client.publish("a", b'{"x": 2, "y": 3, "place": {"city": "Split", "zip": 21000}}')
         (payload,) = client.payloads()
         assert payload == b'{"x":2,"place":{"city":"Split"}}'
 
     def test_two_selections_are_sent_together_and_a_plain_one_sends_all(self) -> None:
-        client = World().connect()
+        client = SimulatedBroker().connect()
         client.subscribe("a", identifier=1, filter="SELECT x WHERE x > 1")
         client.subscribe("a", identifier=2, filter="SELECT y WHERE x > 1")
         payload = b'{"x": 2, "y": 3, "z": 4}'
@@ -390,7 +390,7 @@ class TestTexts:
         assert client.payloads() == [payload]
 
     def test_a_selection_waits_in_a_queue_as_it_is_and_survives_a_crash(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         client = world.connect(expiry_s=60)
         client.subscribe("a", qos=1, filter="SELECT x WHERE x > 1")
         client.drop()
@@ -403,11 +403,11 @@ class TestTexts:
 class TestServedBySpark:
     AIR = LakeStream("air", ("air/#",))
 
-    def world(self, *channels: LakeStream, keeps_subscriptions: bool = True) -> World:
+    def world(self, *channels: LakeStream, keeps_subscriptions: bool = True) -> SimulatedBroker:
         settings = Settings(channels=channels, keeps_subscriptions=keeps_subscriptions)
-        return World(settings=settings)
+        return SimulatedBroker(settings=settings)
 
-    def why_not(self, world: World, topic_filter: str, **user: Any) -> str:
+    def why_not(self, world: SimulatedBroker, topic_filter: str, **user: Any) -> str:
         answer = world.connect().subscribe(topic_filter, qos=1, **user)
         assert answer.reasons == (Reason.IMPLEMENTATION_SPECIFIC_ERROR,)
         assert world.disk.sizes() == {}
@@ -447,7 +447,7 @@ class TestTopicText:
     WORLD = Settings(topic_text=True)
 
     def test_a_3_1_1_client_says_it_behind_a_question_mark(self) -> None:
-        world = World(settings=self.WORLD)
+        world = SimulatedBroker(settings=self.WORLD)
         client = world.connect(version=V311)
         assert client.subscribe("air/+?x > 1").reasons == (0,)
         client.publish("air/a", b'{"x": 1}')
@@ -455,14 +455,14 @@ class TestTopicText:
         assert client.payloads() == [b'{"x": 2}']
 
     def test_it_is_ended_as_it_was_made(self) -> None:
-        world = World(settings=self.WORLD)
+        world = SimulatedBroker(settings=self.WORLD)
         client = world.connect(version=V311)
         client.subscribe("air/+?x > 1")
         client.unsubscribe("air/+?x > 1")
         assert len(world.broker.router) == 0
 
     def test_several_texts_of_one_topic_are_several_subscriptions(self) -> None:
-        world = World(settings=self.WORLD)
+        world = SimulatedBroker(settings=self.WORLD)
         client = world.connect(version=V311)
         client.subscribe("a?x = 1", "a?x = 2")
         for x in (1, 2, 3):
@@ -470,12 +470,12 @@ class TestTopicText:
         assert client.payloads() == [b'{"x": 1}', b'{"x": 2}']
 
     def test_a_bad_one_is_refused_and_the_connection_stays(self) -> None:
-        client = World(settings=self.WORLD).connect(version=V311)
+        client = SimulatedBroker(settings=self.WORLD).connect(version=V311)
         assert client.subscribe("a?x >", "a/#/b?x > 1", "ok").reasons == (0x80, 0x80, 0)
         assert not client.is_closed()
 
     def test_it_survives_a_crash(self) -> None:
-        world = World(settings=self.WORLD)
+        world = SimulatedBroker(settings=self.WORLD)
         client = world.connect(version=V311, clean_start=False)
         client.subscribe("a?x > 1", qos=1)
         world.crash()
@@ -487,7 +487,7 @@ class TestTopicText:
         assert len(world.broker.router) == 0
 
     def test_it_can_be_shared(self) -> None:
-        world = World(settings=self.WORLD)
+        world = SimulatedBroker(settings=self.WORLD)
         members = [world.connect(f"m{n}", version=V311) for n in range(2)]
         for member in members:
             member.subscribe("$share/g/a?x > 1")
@@ -496,14 +496,14 @@ class TestTopicText:
         assert [len(member.payloads()) for member in members] == [2, 2]
 
     def test_where_it_is_switched_off_it_is_a_topic_like_any(self) -> None:
-        client = World().connect(version=V311)
+        client = SimulatedBroker().connect(version=V311)
         assert client.subscribe("a?x > 1").reasons == (0,)
         client.publish("a", b'{"x": 2}')
         client.publish("a?x > 1", b"itself")
         assert client.payloads() == [b"itself"]
 
     def test_version_5_has_user_properties_instead(self) -> None:
-        client = World(settings=self.WORLD).connect()
+        client = SimulatedBroker(settings=self.WORLD).connect()
         client.subscribe("a?x > 1")
         client.publish("a", b'{"x": 2}')
         client.publish("a?x > 1", b"itself")
@@ -512,7 +512,7 @@ class TestTopicText:
 
 class TestValid:
     def test_a_new_subscription_is_given_what_is_valid_and_wanted(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         publisher = world.connect("publisher")
         for x in range(4):
             publisher.publish("a", b'{"x": %d}' % x, 1, valid_for="60")
@@ -524,7 +524,7 @@ class TestValid:
         assert not any(packet.retain for packet in came)
 
     def test_until_its_time_is_over(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         world.connect("publisher").publish("a", b"1", 1, valid_for="10.5")
         world.advance(10)
         early = world.connect("early")
@@ -537,7 +537,7 @@ class TestValid:
         assert world.disk.sizes() == {}
 
     def test_or_for_ever_even_across_a_crash(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         world.connect("publisher").publish("a", b"1", 1, valid_for="forever")
         world.advance(10_000_000)
         world.crash()
@@ -546,7 +546,7 @@ class TestValid:
         assert client.payloads() == [b"1"]
 
     def test_message_expiry_bounds_validity(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         said = Properties(user=(("valid-for", "100"),), message_expiry_s=10)
         world.connect("publisher").publish("a", b"1", 1, properties=said)
         world.advance(11)
@@ -556,7 +556,7 @@ class TestValid:
         assert world.disk.sizes() == {}
 
     def test_what_is_retained_and_valid_is_given_once(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         publisher = world.connect("publisher")
         publisher.publish("a", b"1", 1, retain=True, valid_for="100")
         client = world.connect()
@@ -564,7 +564,7 @@ class TestValid:
         assert client.only(Publish).retain
 
     def test_a_following_subscription_is_given_what_it_wants_where_it_is_now(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         publisher = world.connect("publisher")
         for x in (1, 5):
             publisher.publish("a", b'{"x": %d}' % x, 1, valid_for="60")
@@ -574,7 +574,7 @@ class TestValid:
         assert client.payloads() == [b'{"x": 5}']
 
     def test_shared_subscriptions_are_given_none(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         world.connect("publisher").publish("a", b"1", 1, valid_for="60")
         client = world.connect()
         client.subscribe("$share/group/a")
@@ -586,9 +586,9 @@ class TestMuchThatIsKept:
 
     COUNT = KEPT_AT_ONCE * 2 + 500
 
-    def world(self) -> World:
+    def world(self) -> SimulatedBroker:
         limits = Limits(receive_max=65_535, inflight_max=65_535, replay_messages_per_s=0)
-        world = World(limits=limits)
+        world = SimulatedBroker(limits=limits)
         publisher = world.connect("publisher")
         publisher.send(
             *(Publish(f"kept/{n}", b"%d" % n, 1, True, packet_id=n) for n in range(1, self.COUNT))
@@ -596,7 +596,7 @@ class TestMuchThatIsKept:
         return world
 
     def test_a_text_of_many_predicates_looks_at_fewer_at_once(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         publisher = world.connect("publisher")
         for number in range(400):
             publisher.publish(f"a/{number}", b'{"s": "x"}', retain=True)

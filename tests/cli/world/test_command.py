@@ -14,7 +14,7 @@ from rove.cli import main
 from rove.live.report import open_database
 from rove.world.engines.registry import ENGINES
 from rove.world.map.maps import load_map, shipped_maps
-from rove.world.people.commands import FORMS
+from rove.world.people.commands import COMMAND_FORMS
 from rove.world.runs.scenarios import shipped_scenarios
 
 GUIDE = Path(__file__).parents[3] / "docs" / "world.md"
@@ -170,7 +170,7 @@ def test_a_moment_is_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
 
 def test_the_guide_has_every_command_scenario_and_engine() -> None:
     text = GUIDE.read_text(encoding="utf-8")
-    for form in FORMS.values():
+    for form in COMMAND_FORMS.values():
         assert f"| `{form.syntax}` | {form.meaning} | `{form.example}` |" in text
     for name in (*shipped_scenarios(), *shipped_maps()):
         assert f"`{name}`" in text

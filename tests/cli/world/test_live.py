@@ -18,9 +18,9 @@ from rove.cli.world.live import (
     run_play,
     show_delays,
 )
-from rove.live.running import LiveResult, ProcessFacts
-from rove.world.runs.results import Result
-from tests.live.test_running import Playing, crowd, url
+from rove.live.launcher import LiveResult, ProcessFacts
+from rove.world.runs.results import RunResult
+from tests.live.test_launcher import Playing, crowd, url
 
 __all__ = ["url"]
 
@@ -28,7 +28,7 @@ __all__ = ["url"]
 def result(updates: int = 120) -> LiveResult:
     nothing = math.nan
     return LiveResult(
-        result=Result(
+        result=RunResult(
             scenario="test",
             title="A test",
             seed=1,

@@ -17,10 +17,10 @@ from rove.lang.tree import Arithmetic, Call, Comparator, Literal, Me, Negation, 
 from rove.match.designs import lees as lees_module
 from rove.match.designs.design import OneByOne, split
 from rove.match.designs.lees import (
-    Column,
     Lees,
     Line,
-    Rows,
+    LinearComparison,
+    LinearRows,
     _bounds,
     _compared,
     _neighbours,
@@ -153,7 +153,7 @@ def test_neighbours_enclose(number: int | float) -> None:
 
 
 def test_rows_come_and_go() -> None:
-    rows = Rows((Column(("x",), ">", False),))
+    rows = LinearRows((LinearComparison(("x",), ">", False),))
     random, live = Random(3), set[int]()
     for step in range(2_000):
         if live and random.random() < 0.45:
@@ -176,7 +176,7 @@ def test_rows_come_and_go() -> None:
 
 @pytest.mark.parametrize("value", [None, "5", True, [5], {}, 2**63])
 def test_what_is_no_number_meets_no_row(value: object) -> None:
-    rows = Rows((Column(("x",), "!=", False),))
+    rows = LinearRows((LinearComparison(("x",), "!=", False),))
     assert rows.values({"x": value}) is None
     assert rows.values({}) is None
 

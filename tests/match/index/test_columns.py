@@ -22,11 +22,11 @@ from rove.match.index.columns import (
     BooleanColumn,
     CarriedColumn,
     Column,
-    Columns,
     FloatColumn,
     IntegerColumn,
+    MappingTable,
     ObjectColumn,
-    PublicationColumns,
+    PublicationTable,
     StringColumn,
     strings_column,
 )
@@ -73,17 +73,17 @@ def by_type(publications: Sequence[Mapping[str, Any]], prefix: Path = ()) -> Ite
         yield from by_type(inner, path)
 
 
-def as_table(publications: Sequence[Mapping[str, Any]], way: int) -> Columns:
+def as_table(publications: Sequence[Mapping[str, Any]], way: int) -> PublicationTable:
     if way == 0:
-        return Columns(len(publications), by_type(publications))
+        return PublicationTable(len(publications), by_type(publications))
     if way == 1:
-        return PublicationColumns(publications)
+        return MappingTable(publications)
     names = sorted({name for publication in publications for name in publication})
     parts = [
         ((name,), lambda name=name: ObjectColumn([one.get(name) for one in publications]))
         for name in names
     ]
-    return Columns(len(publications), parts)
+    return PublicationTable(len(publications), parts)
 
 
 class TableEngine(MatcherEngine):
@@ -172,7 +172,7 @@ def matched(text: str, parts: Iterable[Part], rows: int, at: float = 0.0) -> lis
     matcher = Matcher()
     matcher.add(0, parse(text))
     matcher.compact()  # what still waits would be computed
-    found = matcher.match_table(Columns(rows, parts), np.full(rows, at))
+    found = matcher.match_table(PublicationTable(rows, parts), np.full(rows, at))
     assert not found.subscriptions.any()
     rows_found: list[int] = found.publications.tolist()
     return rows_found
@@ -236,7 +236,7 @@ def test_each_distinct_string_is_looked_at_once(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(source.patterns, "fitting", counted)
     column = StringColumn(np.arange(5_000, dtype=np.int32) % 2, ["Xyz", "xyZ"])
-    found = matcher.match_table(Columns(5_000, one(column)), np.zeros(5_000))
+    found = matcher.match_table(PublicationTable(5_000, one(column)), np.zeros(5_000))
     assert looked_at == ["Xyz", "xyZ"]
     assert found.publications.tolist() == list(range(1, 5_000, 2))
 
@@ -248,7 +248,7 @@ def test_members_make_their_object_be_there() -> None:
     ]
     assert matched("n IS NOT NULL", parts, 3) == [0, 1]
     assert matched("n.m + 1 = 2", parts, 3) == [0]
-    table = Columns(3, parts)
+    table = PublicationTable(3, parts)
     assert list(table.publications) == [{"n": {"m": 1.0, "k": True}}, {"n": {"k": True}}, {}]
 
 
@@ -256,7 +256,7 @@ def test_an_empty_object_is_there() -> None:
     there = CarriedColumn(np.array([True, False]), are_objects=True)
     parts = [*one(there, "n"), (("n", "m"), lambda: FloatColumn(np.array([math.nan] * 2)))]
     assert matched("n IS NOT NULL", parts, 2) == [0]
-    assert list(Columns(2, parts).publications) == [{"n": {}}, {}]
+    assert list(PublicationTable(2, parts).publications) == [{"n": {}}, {}]
 
 
 def test_objects_are_looked_into() -> None:
@@ -282,20 +282,20 @@ def test_columns_that_nobody_asks_for_are_not_made() -> None:
 
 def test_only_rows_in_doubt_become_publications(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    publication = Columns.publication
+    publication = PublicationTable.publication
 
-    def counted(self: Columns, row: int) -> dict[str, object]:
+    def counted(self: PublicationTable, row: int) -> dict[str, object]:
         made.append(row)
         return publication(self, row)
 
-    monkeypatch.setattr(Columns, "publication", counted)
+    monkeypatch.setattr(PublicationTable, "publication", counted)
     values = np.arange(1_000.0)
     assert matched("a > 997 AND a * 2 > 1997", one(FloatColumn(values)), 1_000) == [999]
     assert made == [998, 999]
 
 
 def test_publications_behave_as_a_sequence() -> None:
-    rows = Columns(3, one(FloatColumn(np.array([1.0, math.nan, 3.0])))).publications
+    rows = PublicationTable(3, one(FloatColumn(np.array([1.0, math.nan, 3.0])))).publications
     assert len(rows) == 3
     assert rows[1:] == [{}, {"a": 3.0}]
     with pytest.raises(IndexError):
@@ -303,7 +303,7 @@ def test_publications_behave_as_a_sequence() -> None:
 
 
 def test_times_must_be_there_and_finite() -> None:
-    table = Columns(2, one(FloatColumn(np.array([1.0, 2.0]))))
+    table = PublicationTable(2, one(FloatColumn(np.array([1.0, 2.0]))))
     with pytest.raises(PublicationError, match="came with 1 times"):
         Matcher().match_table(table, [0.0])
     with pytest.raises(PublicationError, match="no finite time"):
@@ -318,7 +318,7 @@ def test_publications_of_very_many_names_are_taken_one_by_one() -> None:
         matcher.add(id, parse(f"{name} > 0.5"))
     publications = [{random.choice(names): random.random()} for _ in range(500)]
     wanted = pairs_of(matcher.match(publications, [0.0] * 500))
-    found = matcher.match_table(PublicationColumns(publications), [0.0] * 500)
+    found = matcher.match_table(MappingTable(publications), [0.0] * 500)
     assert pairs_of(found) == wanted
 
 
@@ -326,13 +326,13 @@ def test_known_columns_are_used() -> None:
     matcher = Matcher()
     matcher.add(0, parse("topic = 'b'"))
     known = {"topic": StringColumn(np.array([1, 0], np.int32), ["a", "b"])}
-    table = PublicationColumns([{"topic": "b"}, {"topic": "a"}], known)
+    table = MappingTable([{"topic": "b"}, {"topic": "a"}], known)
     assert matcher.match_table(table, [0.0, 0.0]).publications.tolist() == [0]
 
 
 def test_a_table_with_ranked_subscriptions() -> None:
     matcher = Matcher()
     matcher.add(0, parse("a > 1 ORDER BY a LIMIT 1 WITHIN 10 SECONDS"))
-    table = Columns(2, one(FloatColumn(np.array([1.0, 2.0]))))
+    table = PublicationTable(2, one(FloatColumn(np.array([1.0, 2.0]))))
     (delivery,) = matcher.match_table(table, [0.0, 1.0], keys=["p", "q"]).ranked
     assert (delivery.key, delivery.publication) == ("q", {"a": 2.0})

@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from rove.lang import LimitError, Subscription, matches, normalise, parse, sets
 from rove.lang.errors import PublicationError
 from rove.lang.normal import Conjunction
-from rove.match import engine
-from rove.match.conditions import computing
+from rove.match import Matcher, engine
+from rove.match.conditions import residual
 from rove.match.index import index as index_module
-from rove.match.index.index import Index, Merge
+from rove.match.index.index import ExactIndex, SegmentMerge
 from rove.match.index.layout import T_MAX
 from rove.match.index.subjects import Subjects
-from rove.match.patterns import text_holders
+from rove.match.patterns import automaton
 from rove.testing import strategies
+from rove.testing.boxes import Name, workload
 from tests.effort import examples
 
 Publication = dict[str, Any]
@@ -31,15 +32,15 @@ def conjunctions_of(text: str) -> tuple[Conjunction, ...]:
     return normalise(parse(text)).conjunctions
 
 
-def filled(*texts: str, compiled: bool = True) -> Index:
+def filled(*texts: str, compiled: bool = True) -> ExactIndex:
     """An index of these texts, numbered from 0."""
-    index = Index(compiled=compiled)
+    index = ExactIndex(compiled=compiled)
     for id, text in enumerate(texts):
         index.add(id, conjunctions_of(text))
     return index
 
 
-def found(index: Index, publication: Publication, at: float = 0.0) -> list[int]:
+def found(index: ExactIndex, publication: Publication, at: float = 0.0) -> list[int]:
     pairs = index.match([publication], [at])
     ids: list[int] = sorted(pairs.subscriptions.tolist())
     assert len(set(ids)) == len(ids), "everybody once"
@@ -72,9 +73,9 @@ class Script:
     def __init__(self, drawn: list[Encounter], seed: int, *, compiled: bool) -> None:
         self.random = Random(seed)
         self.drawn = drawn
-        self.index = Index(compiled=compiled)
+        self.index = ExactIndex(compiled=compiled)
         self.live: dict[int, tuple[Subscription, float, Publication]] = {}
-        self.running: Merge | None = None
+        self.running: SegmentMerge | None = None
 
     def change(self, id: int) -> None:
         what = self.random.random()
@@ -173,7 +174,7 @@ def test_integers_that_no_float_holds_meet_what_moves(text: str, x: int, at: flo
 
 
 def test_integers_that_no_float_holds_meet_boxes_that_move() -> None:
-    index = Index()
+    index = ExactIndex()
     bounds = np.array([[0.0]]), np.array([[2.0**52]])
     index.add_boxes(np.array([7]), ["x"], *bounds, np.array([[2.0**52]]))
     assert found(index, {"x": 2**53}, 1.0) == [7]
@@ -228,7 +229,7 @@ def test_ids_that_are_no_free_ids_are_refused(id: int) -> None:
 def test_boxes_need_an_id_each() -> None:
     table = np.zeros((1, 2))
     with pytest.raises(ValueError, match="no free id"):
-        Index().add_boxes(np.array([5, 5]), ["x"], table, table + 1)
+        ExactIndex().add_boxes(np.array([5, 5]), ["x"], table, table + 1)
 
 
 def test_an_id_can_be_used_again() -> None:
@@ -242,13 +243,13 @@ def test_an_id_can_be_used_again() -> None:
 
 def test_what_is_not_there_cannot_be_changed() -> None:
     with pytest.raises(KeyError):
-        Index().remove(1)
+        ExactIndex().remove(1)
     with pytest.raises(KeyError):
-        Index().set_state(1, {"x": 1})
+        ExactIndex().set_state(1, {"x": 1})
 
 
 def test_a_state_moves_only_who_follows() -> None:
-    index = Index()
+    index = ExactIndex()
     index.add(1, conjunctions_of("x > me.x"), 0.0, {"x": 5})
     index.add(2, conjunctions_of("x > 5"))
     for settle in (False, True):
@@ -299,7 +300,7 @@ def test_large_segments_are_merged_when_somebody_does_it() -> None:
 
 @pytest.mark.usefixtures("small")
 def test_what_changes_while_a_merge_runs_stays_changed() -> None:
-    index = Index()
+    index = ExactIndex()
     for id in range(400):
         index.add(id, conjunctions_of(f"x > {id} AND y > me.y"), 0.0, {"y": 0})
     due = index.merge_due()
@@ -448,12 +449,12 @@ def test_every_publication_needs_a_time_that_is_one() -> None:
 def test_nothing_published_nothing_found() -> None:
     index = filled("x > 1", "TRUE")
     assert len(index.match([])) == 0
-    assert len(Index().match([{"x": 1}])) == 0
+    assert len(ExactIndex().match([{"x": 1}])) == 0
 
 
 def test_two_indexes_can_share_their_subjects() -> None:
     subjects = Subjects()
-    first, second = Index(subjects), Index(subjects)
+    first, second = ExactIndex(subjects), ExactIndex(subjects)
     first.add(1, conjunctions_of("a > 1 AND s LIKE '%x%'"))
     second.add(1, conjunctions_of("b > 1"))
     first.settle_fresh()
@@ -469,7 +470,7 @@ def test_a_loaded_index_is_the_one_that_was_saved() -> None:
     head, buffers = index.state()
     subjects = Subjects.from_state(index.subjects.state())
     copies = [np.frombuffer(bytearray(buffer.tobytes()), np.int64) for buffer in buffers]
-    loaded = Index.from_state(head, copies, subjects, compiled=True)
+    loaded = ExactIndex.from_state(head, copies, subjects, compiled=True)
     assert len(loaded) == len(index) == 6
     for asked in ({"x": 2, "y": 2}, {"s": "ka"}, {"s": "k"}, {"x": 9}, {}):
         assert found(loaded, asked, 1.0) == found(index, asked, 1.0)
@@ -482,7 +483,7 @@ def test_a_loaded_index_is_the_one_that_was_saved() -> None:
 
 
 def test_a_merge_that_fails_can_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    index = Index()
+    index = ExactIndex()
     monkeypatch.setattr(index_module, "MERGED_AT_ONCE_MAX", 0)
     for id in range(index_module.FRESH_MAX * index_module.MERGE_WIDTH):
         index.add(id, normalise(parse(f"x > {id}")).conjunctions)
@@ -507,10 +508,10 @@ def test_a_merge_that_fails_can_be_tried_again(monkeypatch: pytest.MonkeyPatch) 
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """An entry for each time that a conjunction is computed from now on."""
     times: list[float] = []
-    holds = computing.Test.holds
+    holds = residual.Test.holds
 
     def counted(
-        self: computing.Test,
+        self: residual.Test,
         publication: Mapping[str, object],
         t: float,
         me: Mapping[str, object],
@@ -518,7 +519,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         times.append(t)
         return holds(self, publication, t, me)
 
-    monkeypatch.setattr(computing.Test, "holds", counted)
+    monkeypatch.setattr(residual.Test, "holds", counted)
     return times
 
 
@@ -572,7 +573,7 @@ def test_who_is_passed_over_is_told(
     """Patterns that take too many steps are neither TRUE nor FALSE; others are as they were."""
     if compiled:
         cold.undo()
-        monkeypatch.setattr(text_holders, "WAITING_MAX", 1)
+        monkeypatch.setattr(automaton, "WAITING_MAX", 1)
     index = filled(
         "s LIKE '%a%b%'",
         "s NOT LIKE '%a%b%'",
@@ -586,7 +587,7 @@ def test_who_is_passed_over_is_told(
     publication = {"s": "xaxb", "n": 1}
     assert found(index, publication) == [0, 2, 4, 5]
     assert index.take_undecided() == set()
-    monkeypatch.setattr(text_holders, "PATTERN_STEPS_MAX", -64 * len("xaxb"))
+    monkeypatch.setattr(automaton, "PATTERN_STEPS_MAX", -64 * len("xaxb"))
     for _ in range(2):
         assert found(index, publication) == [4, 5]
         assert index.take_undecided() == {0, 1, 2, 5, 6}
@@ -594,3 +595,71 @@ def test_who_is_passed_over_is_told(
         index.settle_fresh()
     assert found(index, {"s": "b", "n": 1}) == [1, 5]
     assert index.take_undecided() == set()
+
+
+# -- publications that are numbers --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["W1", "W2", "W3", "W4"])
+def test_a_line_of_numbers_is_a_publication(name: Name) -> None:
+    boxes, events = workload(name, 3_000, 60)
+    events = events.with_missing(0.2)
+    matcher = Matcher()
+    matcher.add_boxes(
+        np.arange(2_000),
+        boxes.attributes,
+        boxes.lows[:, :2_000],
+        boxes.highs[:, :2_000],
+        None if boxes.speeds is None else boxes.speeds[:, :2_000],
+    )
+    for row in range(2_000, 2_100):
+        matcher.add(row, parse(boxes.text(row)))
+    reader = matcher.reader(events.attributes)
+    found = 0
+    for number, values in enumerate(events.values):
+        ids = reader.match(values, number / 7)
+        wanted = matcher.match_one(events.publication(number), number / 7)
+        assert sorted(ids.tolist()) == sorted(wanted.tolist())
+        found += len(ids)
+    assert found > 0
+
+
+def test_what_is_added_later_is_read_too() -> None:
+    matcher = Matcher()
+    reader = matcher.reader(["x", "y"])
+    assert reader.match(np.array([1.0, 2.0]), 0.0).tolist() == []
+    matcher.add(4, parse("x = 1 OR y = 2"))
+    assert reader.match(np.array([1.0, 2.0]), 0.0).tolist() == [4]
+    assert reader.match(np.array([np.nan, 2.0]), 0.0).tolist() == [4]
+    matcher.remove(4)
+    assert reader.match(np.array([1.0, 2.0]), 0.0).tolist() == []
+
+
+def test_what_must_be_computed_is_refused() -> None:
+    matcher = Matcher()
+    matcher.add(1, parse("x + y > 3"))
+    with pytest.raises(PublicationError, match="columns are not enough"):
+        matcher.reader(["x", "y"]).match(np.array([2.0, 2.0]), 0.0)
+
+
+def test_without_kernels_the_answers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "kernel", lambda: None)
+    matcher = Matcher(compiled=False)
+    matcher.add(1, parse("x > 3"))
+    reader = matcher.reader(["x"])
+    assert [reader.match(np.array([value]), 0.0).tolist() for value in (3.0, 4.0)] == [[], [1]]
+
+
+@pytest.mark.parametrize(
+    ("values", "at", "complaint"),
+    [
+        ([1.0], 0.0, "1 values came for 2 attributes"),
+        ([1.0, np.inf], 0.0, "infinite"),
+        ([1.0, 2.0], np.nan, "time"),
+    ],
+)
+def test_what_is_no_reading_is_refused(values: list[float], at: float, complaint: str) -> None:
+    matcher = Matcher()
+    matcher.add(1, parse("x > 0"))
+    with pytest.raises(PublicationError, match=complaint):
+        matcher.reader(["x", "y"]).match(np.array(values), at)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.lang import normalise, parse
-from rove.match.conditions.compiling import rows_of
+from rove.match.conditions.row_compiler import rows_of
 from rove.match.index import row_kernels
-from rove.match.index.building import built
+from rove.match.index.construction import built
 from rove.match.index.keys import FIRST_NUMBER, FIRST_STRING, LAST, NULL, float_keys, number_key
 from rove.match.index.layout import ABOVE, AT_LEAST, AT_MOST, BELOW, EQUAL, ROUNDED, T_MAX
 from rove.match.index.rows import from_rows

@@ -16,7 +16,7 @@ from rove.lang.values import comparable
 from rove.match.index import keys
 from rove.match.index.keys import FIRST_STRING, are_exact, number_key
 from rove.match.index.layout import ABOVE, AT_LEAST, AT_MOST, BELOW, CHECK, EQUAL, MOVING
-from rove.match.index.rows import Bound, Row, Rows, from_boxes, from_rows, merged
+from rove.match.index.rows import Bound, IndexRow, Rows, from_boxes, from_rows, merged
 from rove.testing import strategies
 from rove.testing.boxes import Boxes, workload
 from tests.effort import examples
@@ -71,9 +71,9 @@ def row_holds(rows: Rows, row: int, values: Mapping[int, object], at: float) -> 
     return all(inside.values())
 
 
-def rows_in(subscriptions: list[Subscription]) -> list[Row]:
+def rows_in(subscriptions: list[Subscription]) -> list[IndexRow]:
     """The sets of subscriptions as rows, without patterns and what keys cannot tell."""
-    found: list[Row] = []
+    found: list[IndexRow] = []
     for subscription in subscriptions:
         try:
             conjunctions = normalise(subscription).conjunctions
@@ -85,11 +85,11 @@ def rows_in(subscriptions: list[Subscription]) -> list[Row]:
                 for subject, allowed in conjunction.sets.items()
                 if type(subject) is Attribute and not allowed.patterned and are_exact(allowed)
             )
-            found.append(Row(len(found), 0.0, 0, sets))
+            found.append(IndexRow(len(found), 0.0, 0, sets))
     return found
 
 
-def expected(rows: list[Row], values: Mapping[int, object]) -> list[bool]:
+def expected(rows: list[IndexRow], values: Mapping[int, object]) -> list[bool]:
     return [all(comparable(values.get(s)) in allowed for s, allowed in row.sets) for row in rows]
 
 
@@ -125,8 +125,8 @@ def test_merged_rows_hold_what_they_held_apart(
         assert found == expected(flat, values)
 
 
-def text_row(id: int, *spans: tuple[str, object]) -> Row:
-    return Row(id, 0.0, 0, ((7, ValueSet(strings=spans)),))
+def text_row(id: int, *spans: tuple[str, object]) -> IndexRow:
+    return IndexRow(id, 0.0, 0, ((7, ValueSet(strings=spans)),))
 
 
 def test_strings_are_ranked_anew_among_all_that_are_merged() -> None:
@@ -134,7 +134,7 @@ def test_strings_are_ranked_anew_among_all_that_are_merged() -> None:
         from_rows([text_row(0, ("m", "n")), text_row(1, ("", "m"), ("z", TOP))]),
         from_rows([text_row(2, ("a", "m\0"))]),
         from_rows([text_row(3, ("", TOP))]),
-        from_rows([Row(4, 0.0, 0, ((7, ValueSet(facts=IS_NULL)),))]),
+        from_rows([IndexRow(4, 0.0, 0, ((7, ValueSet(facts=IS_NULL)),))]),
     ]
     rows = merged(parts)
     assert rows.strings == {7: ["a", "m", "m\0", "n", "z"]}
@@ -168,7 +168,11 @@ def test_alternatives_are_flagged_and_so_is_what_moves() -> None:
     one, two = ValueSet(spans_of([1])), ValueSet(spans_of([1, 3]))
     bound = Bound(0, AT_LEAST, 1.0, 2.0)
     rows = from_rows(
-        [Row(0, 0.0, 0, ((0, one),)), Row(1, 0.0, 0, ((0, two),)), Row(2, 0.0, 0, (), (bound,))]
+        [
+            IndexRow(0, 0.0, 0, ((0, one),)),
+            IndexRow(1, 0.0, 0, ((0, two),)),
+            IndexRow(2, 0.0, 0, (), (bound,)),
+        ]
     )
     assert rows.flags.tolist() == [0, CHECK, MOVING]
     assert rows.bound_values.tolist() == [1.0, 2.0, -math.inf, math.inf]
@@ -177,9 +181,11 @@ def test_alternatives_are_flagged_and_so_is_what_moves() -> None:
 def test_rows_are_taken_in_any_order_with_empty_ones_between() -> None:
     rows = from_rows(
         [
-            Row(5, 1.0, 0, ((0, ValueSet(spans_of([1, 3]))), (1, ValueSet(strings=ALL_STRINGS)))),
-            Row(6, 2.0, 0, ()),
-            Row(
+            IndexRow(
+                5, 1.0, 0, ((0, ValueSet(spans_of([1, 3]))), (1, ValueSet(strings=ALL_STRINGS)))
+            ),
+            IndexRow(6, 2.0, 0, ()),
+            IndexRow(
                 7, 3.0, 0, ((2, ValueSet(facts=IS_NULL)),), (Bound(1, BELOW, 3.0, -1.0, 0.0, 2.0),)
             ),
         ]
@@ -264,7 +270,7 @@ def test_bounds_that_boxes_cannot_have_are_refused(bad: float) -> None:
 
 def test_strings_of_rows_that_are_gone_are_forgotten() -> None:
     rows = [
-        Row(id, 0.0, 0, ((0, ValueSet(strings=((text, text + "\0"),))),))
+        IndexRow(id, 0.0, 0, ((0, ValueSet(strings=((text, text + "\0"),))),))
         for id, text in enumerate(["a", "b", "c"])
     ]
     left = merged([from_rows(rows).taken(np.array([1]))])

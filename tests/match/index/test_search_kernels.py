@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from rove.lang import normalise, parse
-from rove.match.conditions.compiling import rows_of
+from rove.match.conditions.row_compiler import rows_of
 from rove.match.index import layout
-from rove.match.index.building import built
+from rove.match.index.construction import built
 from rove.match.index.layout import WIDTH
-from rove.match.index.rows import Row, from_rows
+from rove.match.index.rows import IndexRow, from_rows
 from rove.match.index.search_kernels import find
 from rove.match.index.segment import Segment, Workspace
 from rove.match.index.subjects import Subjects
@@ -20,7 +20,7 @@ def prepared(
     texts: list[str], publications: list[dict[str, Any]]
 ) -> tuple[Segment, Workspace, np.ndarray]:
     """A segment, and a workspace that is ready to search it."""
-    subjects, found = Subjects(), list[Row]()
+    subjects, found = Subjects(), list[IndexRow]()
     for id, text in enumerate(texts):
         found += rows_of(id, normalise(parse(text)).conjunctions, 0.0, subjects)
     rows = from_rows(found)

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from rove.lang import LimitError, Subscription, normalise, parse
 from rove.lang.moment import at_moment
-from rove.match.conditions.compiling import rows_of
+from rove.match.conditions.row_compiler import rows_of
 from rove.match.index import layout
 from rove.match.index.batch import Slots
-from rove.match.index.building import built
+from rove.match.index.construction import built
 from rove.match.index.layout import WIDTH
-from rove.match.index.rows import Row, Rows, from_rows
+from rove.match.index.rows import IndexRow, Rows, from_rows
 from rove.match.index.search_kernels import find
 from rove.match.index.segment import Segment, SegmentMatches, Workspace
 from rove.match.index.subjects import Subjects
@@ -27,7 +27,7 @@ Publication = dict[str, Any]
 
 def rows_from(texts: list[str], subjects: Subjects) -> Rows:
     """A subscription for each text, numbered from 0."""
-    found: list[Row] = []
+    found: list[IndexRow] = []
     for id, text in enumerate(texts):
         found += rows_of(id, normalise(parse(text)).conjunctions, 0.0, subjects)
     return from_rows(found)

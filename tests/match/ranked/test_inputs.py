@@ -14,7 +14,7 @@ from rove.match.ranked.inputs import (
     column_of,
     score_pairs,
 )
-from rove.match.ranked.scores import Columns, compiled, empty_scores
+from rove.match.ranked.scores import ConstantColumns, compiled, empty_scores
 
 
 def test_columns_tell_what_a_value_is() -> None:
@@ -32,7 +32,7 @@ def test_a_score_of_many_attributes_is_computed_from_all_of_them() -> None:
     assert rank is not None
     found = compiled(rank.score, False, 0.0, {})
     assert found is not None
-    columns = Columns(found.program)
+    columns = ConstantColumns(found.program)
     place = columns.add(0, found.constants)
     full: dict[str, object] = dict.fromkeys(names, 0.5)
     rows = [full, {**full, "a0": None}, {**full, "a39": None}, {**full, "a0": 1}, {**full, "a1": 9}]

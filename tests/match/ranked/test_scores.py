@@ -12,7 +12,7 @@ from rove.lang import parse, score_of
 from rove.lang.tree import TRUE, Rank, Subscription, ValueNode, Window
 from rove.match.ranked import score_kernels as kernels
 from rove.match.ranked import scores as scores_module
-from rove.match.ranked.scores import Columns, Unscored, compiled, library_agrees, read
+from rove.match.ranked.scores import ConstantColumns, Unscored, compiled, library_agrees, read
 from rove.testing import strategies
 from tests.effort import examples
 
@@ -37,7 +37,7 @@ def computed(
         return None
     if found is None:
         return "asked"
-    columns = Columns(found.program)
+    columns = ConstantColumns(found.program)
     place = columns.add(7, found.constants)
     reading = read(found.program, publication, at)
     if reading is None:
@@ -221,7 +221,7 @@ def test_a_library_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch) -> 
 def test_places_are_taken_and_left() -> None:
     found = compiled(score_in("x - 1.5"), False, 0.0, {})
     assert found is not None
-    columns = Columns(found.program)
+    columns = ConstantColumns(found.program)
     places = [columns.add(row, (float(row),)) for row in range(200)]
     assert places == list(range(200))
     columns.remove(3)

@@ -33,7 +33,7 @@ from rove.pipeline.matching.index_files import IndexFileError, open_index, write
 from rove.serve.disk.lake import Lake as WrittenLake
 from tests.effort import some
 from tests.interop.by_state import versions_by_state
-from tests.match.index.test_following import TEXTS, VALUES
+from tests.match.index.test_followers import TEXTS, VALUES
 
 CLIENTS = ("ann", "bob", "cid")
 FILTERS = ("#", "air/#", "road")

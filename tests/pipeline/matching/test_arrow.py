@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rove.lang import matches, parse
 from rove.match import Matcher
-from rove.match.index.columns import Columns
+from rove.match.index.columns import PublicationTable
 from rove.pipeline.matching.arrow import TimesError, columns_of, lake_columns, path_of, times_of
 
 
@@ -23,7 +23,7 @@ def batch_of(**columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def rows(text: str, table: Columns) -> list[int]:
+def rows(text: str, table: PublicationTable) -> list[int]:
     """The rows that match, by the index; the oracle must say the same of them as mappings."""
     matcher = Matcher()
     matcher.add(0, parse(text))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rove.broker.access import Identity
-from rove.client.protocol import Delivery
+from rove.client.protocol import DeliveryToken
 from rove.mqtt.packets import Filter, Properties, Publish, Reason
 from rove.serve.http.in_process import InProcessClient, Refused
 
@@ -23,7 +23,7 @@ class Listener(InProcessClient):
         super().__init__(*arguments)
         self.heard: list[bytes] = []
 
-    def notified(self, packet: Publish, delivery: Delivery | None) -> None:
+    def notified(self, packet: Publish, delivery: DeliveryToken | None) -> None:
         self.heard.append(packet.payload)
         asyncio.get_running_loop().call_soon(self.acknowledge, delivery)
 

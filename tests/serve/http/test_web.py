@@ -18,8 +18,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin, Subprotocol
 
 from rove.broker.limits import Limits
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Connect
-from rove.mqtt.writing import encode
 from rove.serve.config import Listen, Tls
 from tests.effort import PATIENCE_S
 

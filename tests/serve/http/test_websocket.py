@@ -16,6 +16,8 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin, Subprotocol
 
 from rove.broker.limits import Limits
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     Connack,
     Connect,
@@ -29,8 +31,6 @@ from rove.mqtt.packets import (
     Suback,
     Subscribe,
 )
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
 from tests.effort import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Client:
 
     def __init__(self, connection: ClientConnection) -> None:
         self.socket = connection
-        self._reader = Reader(version=5, from_server=True)
+        self._reader = PacketDecoder(version=5, from_server=True)
         self._packets: list[Packet | Malformed] = []
 
     def send(self, *packets: Packet) -> None:

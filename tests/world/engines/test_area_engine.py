@@ -18,7 +18,7 @@ from rove.world.engines.area_engine import (
     Design,
 )
 from rove.world.engines.array_bus import ArrayBus
-from rove.world.engines.messages import What
+from rove.world.engines.messages import MessageKind
 from rove.world.engines.roles import SERVERS_FROM
 from rove.world.runs.state import WorldError
 
@@ -61,7 +61,7 @@ def test_who_rests_subscribes_once_and_asks_once(design: Design, toy: ToyMaker) 
     # Entities are told when they are new; the client was first to subscribe.
     assert engine.replicas.of(0).entity.tolist() == [1]
     _steps(world, engine, 30)
-    assert bus.counters.published[What.AREA_REQUEST] == 1
+    assert bus.counters.published[MessageKind.AREA_REQUEST] == 1
     assert (bus.counters.subscribes, bus.counters.unsubscribes) == (5, 0)
 
 
@@ -92,7 +92,7 @@ def test_resubscribing_is_done_twice_a_second_while_it_moves(toy: ToyMaker) -> N
     assert bus.placed(UPDATE).x[0] == world.entities.x[0]
     assert bus.placed(UPDATE).reach_x[0] == pytest.approx(REACH_X + SLACK)
     # The client asked in the beginning and with each placing but the last, when all was known.
-    assert bus.counters.published[What.AREA_REQUEST] == 1 + 12
+    assert bus.counters.published[MessageKind.AREA_REQUEST] == 1 + 12
 
 
 @pytest.mark.parametrize("design", ["exact", "pes", "lees", "clees"])
@@ -111,11 +111,11 @@ def test_a_leg_is_one_evolving_subscription(design: Design, toy: ToyMaker) -> No
     _steps(world, engine, 50)
     assert bus.counters.unsubscribes == 3
     # Asked in the beginning, at setting out, and every half second.
-    assert bus.counters.published[What.AREA_REQUEST] == 2 + 10
+    assert bus.counters.published[MessageKind.AREA_REQUEST] == 2 + 10
     engine.step(world, world.step(lambda: _set_out(world, 0.0)))
     _steps(world, engine, 20)
     assert bus.counters.unsubscribes == 6
-    assert bus.counters.published[What.AREA_REQUEST] == 2 + 10
+    assert bus.counters.published[MessageKind.AREA_REQUEST] == 2 + 10
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -128,19 +128,19 @@ def test_only_what_is_new_is_answered(design: Design, toy: ToyMaker) -> None:
     assert len(engine.replicas) == 21
     # When the client asked there was no server yet; all were told when they were new.
     _steps(world, engine, 2)
-    assert bus.counters.published[What.REPLICA] == 0
+    assert bus.counters.published[MessageKind.REPLICA] == 0
     engine.step(world, world.step(lambda: _set_out(world, 2.0)))
     _steps(world, engine, 50)
     # Ten metres later ten more are in sight, and what is to come in half a second.
     assert world.entities.x[0] == pytest.approx(40.0)
-    assert 10 <= bus.counters.published[What.REPLICA] <= 12
+    assert 10 <= bus.counters.published[MessageKind.REPLICA] <= 12
     seen = engine.replicas.of(0)
     assert set(range(30, 51)) <= {round(x) for x in seen.x.tolist()} <= set(range(29, 53))
-    before = bus.counters.published[What.REPLICA]
+    before = bus.counters.published[MessageKind.REPLICA]
     engine.step(world, world.step(lambda: _set_out(world, -2.0)))
     _steps(world, engine, 15)
     # Three metres back: what it left behind comes into view again, and is asked for again.
-    assert 2 <= bus.counters.published[What.REPLICA] - before <= 5
+    assert 2 <= bus.counters.published[MessageKind.REPLICA] - before <= 5
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -178,7 +178,7 @@ def test_a_mover_is_known_by_its_update_and_forgotten_when_silent(
     engine.step(world, world.step(lambda: world.entities.vx.__setitem__(1, 6.0)))
     _steps(world, engine, 4)
     assert len(engine.replicas) == 0
-    assert bus.counters.published[What.REPLICA] == 0
+    assert bus.counters.published[MessageKind.REPLICA] == 0
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -189,7 +189,7 @@ def test_what_is_taken_away_from_a_place_is_said_to_have_left(
     engine, bus = _engine(design)
     engine.step(world, world.begin())
     engine.step(world, world.step(lambda: world.entities.x.__setitem__(1, 80.0)))
-    assert bus.counters.delivered[What.LEFT] == 1
+    assert bus.counters.delivered[MessageKind.LEFT] == 1
     assert len(engine.replicas) == 0
     engine.step(world, world.step(lambda: world.entities.x.__setitem__(1, 31.0)))
     assert engine.replicas.of(0).x.tolist() == [31.0]
@@ -202,14 +202,14 @@ def test_a_fast_one_asks_more_often(toy: ToyMaker) -> None:
     engine.step(world, world.begin())
     engine.step(world, world.step(lambda: _set_out(world, 20.0)))
     assert bus.placed(UPDATE).reach_x[0] == pytest.approx(REACH_X + SLACK + REACH_X / 8)
-    before = bus.counters.published[What.AREA_REQUEST]
+    before = bus.counters.published[MessageKind.AREA_REQUEST]
     for _ in range(35):
         _steps(world, engine, 1)
         here = world.entities.x[0]
         seen = {round(x) for x in engine.replicas.of(0).x.tolist()}
         # What came into sight two metres ago, a tick, is there.
         assert {x for x in range(20, 95, 5) if here - 8 <= x <= here + 8} <= seen
-    assert bus.counters.published[What.AREA_REQUEST] - before >= 17
+    assert bus.counters.published[MessageKind.AREA_REQUEST] - before >= 17
 
 
 @pytest.mark.parametrize("design", DESIGNS)

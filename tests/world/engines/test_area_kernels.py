@@ -8,7 +8,7 @@ import pytest
 from rove.lang import normalise, parse
 from rove.match.designs.design import OneByOne
 from rove.match.designs.pes import Pes
-from rove.world.engines.area_kernels import CLEES, EXACT, NEVER, PES, Search, sides_at
+from rove.world.engines.area_kernels import CLEES, EXACT, NEVER, PES, RectangleSearch, sides_at
 from rove.world.runs.state import Floats
 
 Sides = tuple[Floats, Floats, Floats, Floats]
@@ -27,7 +27,7 @@ def obvious(x: Floats, y: Floats, sides: Sides) -> list[list[int]]:
 
 
 def fast(x: Floats, y: Floats, sides: Sides) -> list[list[int]]:
-    starts, found = Search().find(x, y, *sides)
+    starts, found = RectangleSearch().find(x, y, *sides)
     assert len(starts) == len(x) + 1
     assert starts[-1] == len(found)
     return [found[starts[p] : starts[p + 1]].tolist() for p in range(len(x))]
@@ -101,12 +101,12 @@ def test_nothing_and_one() -> None:
 
 def test_the_room_of_one_search_serves_the_next() -> None:
     rng = np.random.default_rng(8)
-    search = Search()
+    search = RectangleSearch()
     for points in (5, 200, 0, 60):
         x, y = rng.uniform(0, 9, (2, points))
         sides = around(x, y, 2.0, 2.0)
         starts, found = search.find(x, y, *sides)
-        again, found_again = Search().find(x, y, *sides)
+        again, found_again = RectangleSearch().find(x, y, *sides)
         assert starts.tolist() == again.tolist()
         assert found.tolist() == found_again.tolist()
 

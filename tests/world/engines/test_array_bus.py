@@ -13,7 +13,7 @@ from rove.match.designs.design import Evolve
 from rove.match.matcher import Matcher
 from rove.world.engines.array_bus import ArrayBus
 from rove.world.engines.bus import Bus, Deliveries, area_text, topic_text
-from rove.world.engines.messages import Messages, What, payload
+from rove.world.engines.messages import MessageKind, Messages, payload
 from rove.world.runs.state import Floats, Ints, WorldError
 
 TILE, AREA = "world/tile/{}/update", "world/area/update"
@@ -36,7 +36,7 @@ def areas(evolve: Evolve | None = None) -> ArrayBus:
 
 
 def about(*entities: int, x: float = 0.0, y: float = 0.0) -> Messages:
-    return Messages(What.UPDATE, len(entities), entity=ints(*entities), x=x, y=y)
+    return Messages(MessageKind.UPDATE, len(entities), entity=ints(*entities), x=x, y=y)
 
 
 def told(deliveries: Deliveries) -> list[tuple[int, int]]:
@@ -102,7 +102,7 @@ def test_a_wildcard_is_one_subscription_to_all_topics() -> None:
     bus.publish("tile", ints(1, 400), about(1, 2))
     assert told(bus.turn(0.0)) == [(1, 3), (1, 5), (1, 8), (2, 5)]
     assert bus.counters.subscriptions == bus.counters.subscribes == 4
-    assert bus.counters.delivered[What.UPDATE] == 4
+    assert bus.counters.delivered[MessageKind.UPDATE] == 4
 
 
 def test_the_last_message_of_a_retained_topic_waits_for_who_joins() -> None:
@@ -113,8 +113,8 @@ def test_the_last_message_of_a_retained_topic_waits_for_who_joins() -> None:
     bus.join("tile", ints(8), ints(4))
     deliveries = bus.turn(0.0)
     assert told(deliveries) == [(3, 6), (3, 7), (5, 6), (5, 7), (5, 8)]
-    assert bus.counters.published[What.UPDATE] == 4
-    assert bus.counters.delivered[What.UPDATE] == 5
+    assert bus.counters.published[MessageKind.UPDATE] == 4
+    assert bus.counters.delivered[MessageKind.UPDATE] == 5
 
 
 def test_who_has_joined_is_given_nothing_again() -> None:
@@ -155,7 +155,7 @@ def test_a_border_belongs_to_its_rectangle() -> None:
     place(bus, 0, x=10.0, y=10.0, reach=2.0)
     x = np.array([8.0, 12.0, 12.0, math.nextafter(12.0, 13.0)])
     y = np.array([8.0, 12.0, 8.0, 10.0])
-    bus.publish_at("area", Messages(What.UPDATE, 4, entity=np.arange(4), x=x, y=y), 0.0)
+    bus.publish_at("area", Messages(MessageKind.UPDATE, 4, entity=np.arange(4), x=x, y=y), 0.0)
     assert told(bus.turn(0.0)) == [(0, 0), (1, 0), (2, 0)]
 
 
@@ -172,7 +172,7 @@ def test_placing_again_replaces_and_lifting_ends() -> None:
     assert told(bus.turn(0.0)) == [(1, 3), (3, 3)]
     assert (bus.counters.subscribes, bus.counters.unsubscribes) == (2, 2)
     assert bus.counters.subscriptions == 0
-    assert bus.counters.published[What.UPDATE] == 4
+    assert bus.counters.published[MessageKind.UPDATE] == 4
 
 
 def test_a_receiver_with_several_rectangles_is_delivered_to_once_and_told_which() -> None:
@@ -183,7 +183,7 @@ def test_a_receiver_with_several_rectangles_is_delivered_to_once_and_told_which(
     deliveries = bus.turn(0.0)
     assert deliveries.receiver.tolist() == [49, 50, 50, 51]
     assert deliveries.subscription.tolist() == [2, 1, 4, 6]
-    assert bus.counters.delivered[What.UPDATE] == 3
+    assert bus.counters.delivered[MessageKind.UPDATE] == 3
     # Handed over: 4 belongs to 49 now.
     bus.place("area", ints(4), zeros[:1], zeros[:1], 1.0, 1.0, receivers=ints(49))
     bus.publish_at("area", about(9), 0.0)
@@ -241,7 +241,7 @@ def test_the_answers_are_those_of_the_matcher_for_the_same_texts(case: Case) -> 
         for number in rng.integers(0, 30, rng.integers(0, 12)).tolist():
             _replace(rng, bus, matcher, number, at, case.evolve)
         x, y = _points(rng, bus, at)
-        bus.publish_at("area", Messages(What.UPDATE, len(x), x=x, y=y), at)
+        bus.publish_at("area", Messages(MessageKind.UPDATE, len(x), x=x, y=y), at)
         found = bus.turn(at)
         publications = [
             {"x": one, "y": other} for one, other in zip(x.tolist(), y.tolist(), strict=True)
@@ -288,7 +288,7 @@ def test_pes_and_clees_answer_late_as_they_say() -> None:
         for at in (0.4, 0.6, 1.4, 1.6, 1.7):
             # One message where it is, one where it was at 0.6, one where it was at 1.5.
             x = np.array([10.0 * (at - 0.5), 1.0, 10.0])
-            bus.publish_at("area", Messages(What.UPDATE, 3, x=x), at)
+            bus.publish_at("area", Messages(MessageKind.UPDATE, 3, x=x), at)
             seen.append(bus.turn(at).message.tolist())
         answers[evolve.design] = seen
     exact = [[], [0, 1], [0, 2], [0, 2], [0]]
@@ -316,7 +316,7 @@ def test_bytes_are_those_of_topics_and_payloads() -> None:
     bus.areas("area", AREA)
     bus.join("tile", ints(1, 2, 3), ints(7, 7, 1234))
     bus.place("area", ints(0, 1), np.zeros(2), np.zeros(2), 1.0, 1.0)
-    replicas = Messages(What.REPLICA, 2, entity=ints(10, 11), x=np.array([1.0, -200.0]))
+    replicas = Messages(MessageKind.REPLICA, 2, entity=ints(10, 11), x=np.array([1.0, -200.0]))
     bus.publish("tile", ints(7, 99), replicas)
     updates = about(5, 6)
     bus.publish("tile", ints(1234, 7), updates)
@@ -332,10 +332,10 @@ def test_bytes_are_those_of_topics_and_payloads() -> None:
     counters = bus.counters
     assert counters.published.tolist() == [4, 2, 0, 0, 0]
     assert counters.delivered.tolist() == [1 + 2 + 2 * 2, 2 + 1, 0, 0, 0]
-    assert counters.published_bytes[What.REPLICA] == sizes[0] + sizes[1]
-    assert counters.delivered_bytes[What.REPLICA] == 2 * sizes[0] + sizes[1]
-    assert counters.published_bytes[What.UPDATE] == sizes[2] + sizes[3] + sum(areal)
-    assert counters.delivered_bytes[What.UPDATE] == sizes[2] + 2 * sizes[3] + 2 * sum(areal)
+    assert counters.published_bytes[MessageKind.REPLICA] == sizes[0] + sizes[1]
+    assert counters.delivered_bytes[MessageKind.REPLICA] == 2 * sizes[0] + sizes[1]
+    assert counters.published_bytes[MessageKind.UPDATE] == sizes[2] + sizes[3] + sum(areal)
+    assert counters.delivered_bytes[MessageKind.UPDATE] == sizes[2] + 2 * sizes[3] + 2 * sum(areal)
 
 
 def test_matching_is_timed_by_the_clock_that_is_handed_in() -> None:
@@ -459,7 +459,7 @@ def test_many_calls_against_an_obvious_bus(seed: int) -> None:
         assert [bus.counters.subscribes, bus.counters.unsubscribes] == obvious.operations
         subscriptions = len(obvious.joined) + len(obvious.everywhere) + len(obvious.rectangles)
         assert bus.counters.subscriptions == subscriptions
-        assert bus.counters.delivered[What.UPDATE] == obvious.deliveries
+        assert bus.counters.delivered[MessageKind.UPDATE] == obvious.deliveries
 
 
 def random_call(rng: np.random.Generator, bus: ArrayBus, obvious: ObviousBus, at: float) -> None:
@@ -493,6 +493,6 @@ def random_call(rng: np.random.Generator, bus: ArrayBus, obvious: ObviousBus, at
             obvious.lift(number)
     else:
         x, y = others.astype(np.float64), third.astype(np.float64)
-        bus.publish_at("area", Messages(What.UPDATE, count, entity=ones, x=x, y=y), at)
+        bus.publish_at("area", Messages(MessageKind.UPDATE, count, entity=ones, x=x, y=y), at)
         for entity, at_x, at_y in zip(ones.tolist(), x.tolist(), y.tolist(), strict=True):
             obvious.publish_at(at_x, at_y, entity)

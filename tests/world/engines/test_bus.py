@@ -8,12 +8,12 @@ import pytest
 from rove.lang import parse
 from rove.lang.oracle import matches
 from rove.world.engines.bus import Deliveries, area_text, topic_text
-from rove.world.engines.messages import Messages, What
+from rove.world.engines.messages import MessageKind, Messages
 from rove.world.runs.state import WorldError
 
 
 def deliveries() -> Deliveries:
-    whats = np.array([What.UPDATE, What.REPLICA, What.LEFT], np.int8)
+    whats = np.array([MessageKind.UPDATE, MessageKind.REPLICA, MessageKind.LEFT], np.int8)
     return Deliveries(
         1.5,
         Messages(whats, 3, entity=np.array([10, 11, 12])),
@@ -24,15 +24,15 @@ def deliveries() -> Deliveries:
 
 
 def test_deliveries_of_some_kinds() -> None:
-    found = deliveries().only(What.UPDATE, What.LEFT)
+    found = deliveries().only(MessageKind.UPDATE, MessageKind.LEFT)
     assert found.message.tolist() == [0, 0, 2]
     assert found.receiver.tolist() == [5, 6, 7]
     assert found.subscription.tolist() == [1, 2, 4]
     assert found.messages.entity[found.message].tolist() == [10, 10, 12]
     assert found.at == 1.5
     assert len(found) == 3
-    assert len(deliveries().only(What.REQUEST)) == 0
-    assert len(deliveries().only(What.UPDATE, What.REPLICA, What.LEFT)) == 4
+    assert len(deliveries().only(MessageKind.REQUEST)) == 0
+    assert len(deliveries().only(MessageKind.UPDATE, MessageKind.REPLICA, MessageKind.LEFT)) == 4
 
 
 def test_deliveries_by_flags() -> None:

@@ -1,20 +1,26 @@
 """Figures of an engine."""
 
-from rove.world.engines.counters import Counters
-from rove.world.engines.messages import What
+from rove.world.engines.counters import EngineCounters
+from rove.world.engines.messages import MessageKind
 
 
 def test_a_row_has_the_figures_by_name() -> None:
-    counters = Counters()
+    counters = EngineCounters()
     counters.subscriptions, counters.subscribes, counters.unsubscribes = 3, 5, 2
-    for what in What:
+    for what in MessageKind:
         counters.published[what] = 10**what
         counters.delivered[what] = 2 * 10**what
         counters.published_bytes[what] = 3 * 10**what
         counters.delivered_bytes[what] = 4 * 10**what
     counters.matching_ns = 1_500_000_000
     counters.missing_ticks, counters.stale_ticks, counters.extra_ticks = 4, 8, 16
-    assert [what.name for what in What] == ["UPDATE", "REPLICA", "LEFT", "REQUEST", "AREA_REQUEST"]
+    assert [what.name for what in MessageKind] == [
+        "UPDATE",
+        "REPLICA",
+        "LEFT",
+        "REQUEST",
+        "AREA_REQUEST",
+    ]
     assert counters.row(0.25) == {
         "subscriptions": 3,
         "subscribes": 5,
@@ -36,4 +42,4 @@ def test_a_row_has_the_figures_by_name() -> None:
 
 
 def test_everything_begins_with_nothing() -> None:
-    assert set(Counters().row(0.1).values()) == {0}
+    assert set(EngineCounters().row(0.1).values()) == {0}

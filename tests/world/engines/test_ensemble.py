@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import shapely  # type: ignore[import-untyped]
 
-from rove.world.engines.counters import Counters
+from rove.world.engines.counters import EngineCounters
 from rove.world.engines.ensemble import Ensemble
 from rove.world.engines.registry import ENGINES, make_engine
-from rove.world.engines.truth import Checker
+from rove.world.engines.truth import ReplicaChecker
 from rove.world.map.maps import Map
 from rove.world.map.sight import Walls
 from rove.world.runs.simulation import World
@@ -72,7 +72,7 @@ def test_a_switch_loses_no_replica(seed: int, random_toy: ToyMaker) -> None:
     world.engine_names, world.engine_wanted = (), None  # type: ignore[attr-defined]
     engines = [make_engine(name) for name in ENGINES]
     ensemble = Ensemble(world, engines)  # type: ignore[arg-type]
-    checker = Checker(max(engine.delay_ticks for engine in engines), Counters())
+    checker = ReplicaChecker(max(engine.delay_ticks for engine in engines), EngineCounters())
     rng = np.random.default_rng(seed)
     ensemble.begin()
     switches = 0

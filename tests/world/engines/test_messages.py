@@ -10,15 +10,15 @@ from rove.world.engines.messages import (
     COLUMNS,
     FIELDS,
     NO_PLACE,
+    MessageKind,
     Messages,
-    What,
     parse_payload,
     parse_payloads,
     payload,
     payload_bytes,
     payloads,
 )
-from rove.world.runs.state import Entities, Kind, WorldError
+from rove.world.runs.state import Entities, EntityKind, WorldError
 
 
 def random_messages(seed: int, count: int) -> Messages:
@@ -30,7 +30,7 @@ def random_messages(seed: int, count: int) -> Messages:
         nines = np.where(rng.random(count) < 0.3, 0.99995, rng.random(count))
         values = np.where(rng.random(count) < 0.5, -1, 1) * sizes * nines
         columns[name] = values.astype(dtype)
-    whats = rng.integers(0, len(What), count).astype(np.int8)
+    whats = rng.integers(0, len(MessageKind), count).astype(np.int8)
     messages = Messages(whats, count, **columns)
     messages.former_x[rng.random(count) < 0.3] = NO_PLACE
     return messages
@@ -43,8 +43,8 @@ def test_payloads_are_as_long_as_computed(seed: int) -> None:
     assert payload_bytes(messages).tolist() == lengths
 
 
-@pytest.mark.parametrize("what", What)
-def test_batches_of_one_kind_too(what: What) -> None:
+@pytest.mark.parametrize("what", MessageKind)
+def test_batches_of_one_kind_too(what: MessageKind) -> None:
     mixed = random_messages(9, 300)
     messages = mixed.take(np.flatnonzero(mixed.what == what))
     lengths = [len(payload(messages, line)) for line in range(len(messages))]
@@ -58,7 +58,7 @@ def test_nothing_has_no_size() -> None:
 
 def test_a_payload_is_a_json_object_of_what_its_kind_carries() -> None:
     messages = Messages(
-        What.UPDATE, 1, entity=7, version=3, x=12.3456, y=-0.5, vx=0.25, holder=-1, tick=40
+        MessageKind.UPDATE, 1, entity=7, version=3, x=12.3456, y=-0.5, vx=0.25, holder=-1, tick=40
     )
     assert payload(messages, 0) == (
         b'{"what":"update","entity":7,"version":3,"x":12.346,"y":-0.500,"vx":0.250,"vy":0.000,'
@@ -74,7 +74,7 @@ def test_what_was_written_is_read_back_to_the_millimetre() -> None:
     for line in range(200):
         read = parse_payload(payload(messages, line))
         assert payload(read, 0) == payload(messages, line)
-        what = What(int(messages.what[line]))
+        what = MessageKind(int(messages.what[line]))
         assert read.what[0] == what
         for name in FIELDS[what]:
             told, got = getattr(messages, name)[line], getattr(read, name)[0]
@@ -108,7 +108,7 @@ def test_many_payloads_are_read_at_once() -> None:
         (b'{"what":"request","sender":true,"tile":2,"tick":3}', r"Expected `int`.*\.sender"),
         (b'{"what":"request","sender":2147483648,"tile":2,"tick":3}', r"<= 2147483647.*\.sender"),
         (
-            payload(Messages(What.UPDATE, 1), 0).replace(b'"x":0.000', b'"x":null'),
+            payload(Messages(MessageKind.UPDATE, 1), 0).replace(b'"x":0.000', b'"x":null'),
             r"Expected `float`.*\.x",
         ),
     ],
@@ -119,27 +119,27 @@ def test_what_is_no_message_is_refused(text: bytes, complaint: str) -> None:
 
 
 def test_a_batch_has_all_columns() -> None:
-    messages = Messages(What.REPLICA, 3, entity=np.array([4, 5, 6]), tick=9)
+    messages = Messages(MessageKind.REPLICA, 3, entity=np.array([4, 5, 6]), tick=9)
     assert len(messages) == 3
     assert messages.entity.dtype == np.int32
     assert messages.tick.tolist() == [9, 9, 9]
     assert messages.x.tolist() == [0.0, 0.0, 0.0]
-    assert messages.what.tolist() == [What.REPLICA] * 3
+    assert messages.what.tolist() == [MessageKind.REPLICA] * 3
 
 
 def test_columns_are_named_right_and_of_one_length() -> None:
     with pytest.raises(WorldError, match="no colour; they have entity, version"):
-        Messages(What.UPDATE, 1, colour=3)
+        Messages(MessageKind.UPDATE, 1, colour=3)
     with pytest.raises(WorldError, match=r"column of 3 messages has the shape \(2,\)"):
-        Messages(What.UPDATE, 3, x=np.zeros(2))
+        Messages(MessageKind.UPDATE, 3, x=np.zeros(2))
 
 
 def test_about_tells_all_of_an_entity() -> None:
     entities = Entities()
-    entities.add(Kind.ITEM, ["apple", "pear"], np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+    entities.add(EntityKind.ITEM, ["apple", "pear"], np.array([1.0, 2.0]), np.array([3.0, 4.0]))
     entities.vx[1], entities.server[1], entities.tile[1], entities.uses[1] = 1.5, 2, 8, 3
     entities.version[1] = 6
-    told = Messages.about(What.REPLICA, entities, np.array([1], np.int32), 12)
+    told = Messages.about(MessageKind.REPLICA, entities, np.array([1], np.int32), 12)
     assert json.loads(payload(told, 0)) == {
         "what": "replica",
         "entity": 1,
@@ -151,7 +151,7 @@ def test_about_tells_all_of_an_entity() -> None:
         "holder": -1,
         "uses": 3,
         "tick": 12,
-        "kind": Kind.ITEM,
+        "kind": EntityKind.ITEM,
         "tile": 8,
         "sender": 2,
     }
@@ -160,11 +160,11 @@ def test_about_tells_all_of_an_entity() -> None:
 
 
 def test_batches_are_taken_apart_joined_and_overwritten() -> None:
-    first = Messages(What.UPDATE, 2, entity=np.array([1, 2]))
-    second = Messages(What.LEFT, 1, entity=3)
+    first = Messages(MessageKind.UPDATE, 2, entity=np.array([1, 2]))
+    second = Messages(MessageKind.LEFT, 1, entity=3)
     joined = Messages.joined([first, second])
     assert joined.entity.tolist() == [1, 2, 3]
-    assert joined.what.tolist() == [What.UPDATE, What.UPDATE, What.LEFT]
+    assert joined.what.tolist() == [MessageKind.UPDATE, MessageKind.UPDATE, MessageKind.LEFT]
     assert joined.take(np.array([2, 0])).entity.tolist() == [3, 1]
     joined.put(np.array([1]), second)
     assert joined.entity.tolist() == [1, 3, 3]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rove.world.engines.array_bus import ArrayBus
-from rove.world.engines.messages import What
+from rove.world.engines.messages import MessageKind
 from rove.world.engines.object_engine import (
     CLIENTS,
     OBJECTS,
@@ -37,15 +37,15 @@ def test_a_client_is_shown_subscribes_hears_and_leaves(toy: ToyMaker) -> None:
     engine.step(world, world.begin())
     # The service has all topics, the client its own; both entities were published to the service.
     assert counters.subscriptions == 2
-    assert counters.published[What.UPDATE] == counters.delivered[What.UPDATE] == 2
+    assert counters.published[MessageKind.UPDATE] == counters.delivered[MessageKind.UPDATE] == 2
     engine.step(world, world.step(lambda: _go(world, 1, -20.0)))
-    assert counters.published[What.UPDATE] == 3
+    assert counters.published[MessageKind.UPDATE] == 3
     engine.step(world, world.step())
     # At tick 2 it is in sight, 9 m away. The service hears that now and acts at the next tick.
     assert world.entities.x[1] == 19.0
-    assert counters.published[What.REPLICA] == 0
+    assert counters.published[MessageKind.REPLICA] == 0
     engine.step(world, world.step(lambda: _go(world, 1, 0.0)))
-    assert counters.delivered[What.REPLICA] == 1
+    assert counters.delivered[MessageKind.REPLICA] == 1
     assert _joined(bus, OBJECTS) == [(1, 0)]
     copy = engine.replicas.of(0)
     # It was shown as it was a tick ago, and subscribed too late for the update of this tick ...
@@ -54,8 +54,8 @@ def test_a_client_is_shown_subscribes_hears_and_leaves(toy: ToyMaker) -> None:
     # ... which is retained, and given to whoever joins.
     copy = engine.replicas.of(0)
     assert (copy.x.tolist(), copy.tick.tolist()) == ([17.0], [3])
-    assert counters.published[What.UPDATE] == 5
-    assert counters.delivered[What.UPDATE] == 5 + 1
+    assert counters.published[MessageKind.UPDATE] == 5
+    assert counters.delivered[MessageKind.UPDATE] == 5 + 1
 
 
 def test_a_border_does_not_cost_a_subscription_at_each_step(toy: ToyMaker) -> None:
@@ -67,7 +67,7 @@ def test_a_border_does_not_cost_a_subscription_at_each_step(toy: ToyMaker) -> No
     assert (bus.counters.subscribes, bus.counters.unsubscribes) == (3, 0)
     engine.step(world, world.step())
     # The service does not know what the client keeps, and shows it whenever it comes in.
-    assert bus.counters.delivered[What.REPLICA] == 3
+    assert bus.counters.delivered[MessageKind.REPLICA] == 3
     engine.step(world, world.step(lambda: world.entities.x.__setitem__(1, 21.1)))
     assert (bus.counters.subscribes, bus.counters.unsubscribes) == (3, 1)
     assert len(engine.replicas) == 0

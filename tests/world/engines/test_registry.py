@@ -9,10 +9,10 @@ import pytest
 
 from rove.world.engines.array_bus import ArrayBus
 from rove.world.engines.registry import ENGINES, Engine, full_name, make_engine
-from rove.world.engines.truth import Checker, Truth
+from rove.world.engines.truth import GroundTruth, ReplicaChecker
 from rove.world.map.maps import Map
 from rove.world.runs.simulation import World
-from rove.world.runs.state import Changes, Kind, WorldError
+from rove.world.runs.state import EntityKind, TickChanges, WorldError
 from tests.effort import is_soak, some
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ class Watched:
 
     def __init__(self, world: Any, engine: Engine, delay_ticks: int | None = None) -> None:
         self.world, self.engine = world, engine
-        self.truth = Truth()
+        self.truth = GroundTruth()
         delay = engine.delay_ticks if delay_ticks is None else delay_ticks
-        self.checker = Checker(delay, engine.counters)
+        self.checker = ReplicaChecker(delay, engine.counters)
         self.take(world.begin())
 
-    def take(self, changes: Changes) -> None:
+    def take(self, changes: TickChanges) -> None:
         self.truth.step(self.world.entities, self.world.clients, changes.tick)
         self.engine.step(self.world, changes)
         self.checker.check(self.truth, self.engine.replicas)
@@ -118,7 +118,7 @@ def test_who_appears_or_is_put_elsewhere_is_there_a_tick_later(name: str, toy: T
     assert _known(watched) == {(1, 2)}
 
     def appear() -> None:
-        world.add([(11.0, 11.0)], Kind.ITEM)
+        world.add([(11.0, 11.0)], EntityKind.ITEM)
 
     watched.take(world.step(appear))
     watched.run(1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rove.world.engines.bus import Deliveries
-from rove.world.engines.messages import Messages, What
+from rove.world.engines.messages import MessageKind, Messages
 from rove.world.engines.replicas import Replicas
 from rove.world.runs.state import Ints, WorldError
 
@@ -102,7 +102,7 @@ def test_between_messages_a_replica_goes_on_as_it_went() -> None:
 
 
 def delivered() -> Deliveries:
-    whats = np.array([What.UPDATE, What.LEFT, What.REPLICA], np.int8)
+    whats = np.array([MessageKind.UPDATE, MessageKind.LEFT, MessageKind.REPLICA], np.int8)
     messages = Messages(whats, 3, entity=np.array([7, 8, 9]), version=2, x=5.0, tick=4)
     lines = ints(0, 0, 1, 2)
     return Deliveries(0.4, messages, lines, ints(0, 1, 0, 1), lines)

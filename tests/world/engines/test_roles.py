@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from rove.world.engines.bus import Deliveries
-from rove.world.engines.messages import Messages, What
-from rove.world.engines.roles import Owned, Sightings, asked, grown, told
+from rove.world.engines.messages import MessageKind, Messages
+from rove.world.engines.roles import ClientReplicas, Ownership, asked, grown, told
 from rove.world.runs.state import Clients, Ints
 
 CLIENTS = Clients(np.array([5, 6, 7], np.int32), 3.0, 2.0)
@@ -17,7 +17,7 @@ def _ints(*values: int) -> Ints:
 
 
 def _deliveries(
-    whats: list[What], entities: list[int], pairs: list[tuple[int, int]], version: int = 1
+    whats: list[MessageKind], entities: list[int], pairs: list[tuple[int, int]], version: int = 1
 ) -> Deliveries:
     """Messages, and who gets which: (message, receiver)."""
     messages = Messages(
@@ -34,9 +34,9 @@ def _deliveries(
 
 def test_one_owns_everything_or_some_numbers() -> None:
     column = _ints(3, 1, 3, 2)
-    assert Owned().among(column).tolist() == [0, 1, 2, 3]
-    assert Owned([3, 2]).among(column).tolist() == [0, 2, 3]
-    assert Owned([]).among(column).tolist() == []
+    assert Ownership().among(column).tolist() == [0, 1, 2, 3]
+    assert Ownership([3, 2]).among(column).tolist() == [0, 2, 3]
+    assert Ownership([]).among(column).tolist() == []
 
 
 def test_columns_grow() -> None:
@@ -46,43 +46,45 @@ def test_columns_grow() -> None:
 
 
 def test_clients_are_told_of_others_only() -> None:
-    whats = [What.UPDATE, What.REPLICA, What.REQUEST, What.LEFT]
+    whats = [MessageKind.UPDATE, MessageKind.REPLICA, MessageKind.REQUEST, MessageKind.LEFT]
     pairs = [(0, 0), (0, 1), (1, 2), (1, 1_000), (2, 1_000), (3, 0), (3, 2)]
     deliveries = _deliveries(whats, [5, 9, 0, 7], pairs)
-    lines, clients = told(deliveries, CLIENTS, What.UPDATE)
+    lines, clients = told(deliveries, CLIENTS, MessageKind.UPDATE)
     assert list(zip(lines.tolist(), clients.tolist(), strict=True)) == [(0, 1)]
-    lines, clients = told(deliveries, CLIENTS, What.REPLICA)
+    lines, clients = told(deliveries, CLIENTS, MessageKind.REPLICA)
     assert list(zip(lines.tolist(), clients.tolist(), strict=True)) == [(1, 2)]
-    lines, clients = told(deliveries, CLIENTS, What.LEFT)
+    lines, clients = told(deliveries, CLIENTS, MessageKind.LEFT)
     assert list(zip(lines.tolist(), clients.tolist(), strict=True)) == [(3, 0)]
-    requests = asked(deliveries, What.REQUEST)
+    requests = asked(deliveries, MessageKind.REQUEST)
     assert (requests.message.tolist(), requests.receiver.tolist()) == ([2], [1_000])
     assert requests.subscription.tolist() == [102]
 
 
 def test_kinds_may_be_mixed() -> None:
-    whats = [What.REQUEST, What.UPDATE, What.REQUEST, What.UPDATE]
+    whats = [MessageKind.REQUEST, MessageKind.UPDATE, MessageKind.REQUEST, MessageKind.UPDATE]
     deliveries = _deliveries(whats, [1, 2, 3, 4], [(0, 1_000), (1, 0), (2, 1_001), (3, 1)])
-    assert asked(deliveries, What.REQUEST).receiver.tolist() == [1_000, 1_001]
-    assert told(deliveries, CLIENTS, What.UPDATE)[0].tolist() == [1, 3]
-    assert len(asked(deliveries, What.AREA_REQUEST)) == 0
+    assert asked(deliveries, MessageKind.REQUEST).receiver.tolist() == [1_000, 1_001]
+    assert told(deliveries, CLIENTS, MessageKind.UPDATE)[0].tolist() == [1, 3]
+    assert len(asked(deliveries, MessageKind.AREA_REQUEST)) == 0
 
 
 def test_what_has_left_is_dropped_unless_it_is_known_where_it_is() -> None:
-    known = Sightings()
+    known = ClientReplicas()
     pairs = [(0, 0), (0, 1), (1, 0)]
-    known.put_told(_deliveries([What.REPLICA] * 2, [8, 9], pairs, 3), CLIENTS, What.REPLICA)
+    known.put_told(
+        _deliveries([MessageKind.REPLICA] * 2, [8, 9], pairs, 3), CLIENTS, MessageKind.REPLICA
+    )
     assert len(known) == 3
-    known.drop_left(_deliveries([What.LEFT], [8], [(0, 0), (0, 1), (0, 2)], 3), CLIENTS)
+    known.drop_left(_deliveries([MessageKind.LEFT], [8], [(0, 0), (0, 1), (0, 2)], 3), CLIENTS)
     assert len(known) == 3
-    known.drop_left(_deliveries([What.UPDATE], [8], [(0, 0)], 4), CLIENTS)
+    known.drop_left(_deliveries([MessageKind.UPDATE], [8], [(0, 0)], 4), CLIENTS)
     assert len(known) == 3
-    known.drop_left(_deliveries([What.LEFT], [8], [(0, 1), (0, 2)], 4), CLIENTS)
+    known.drop_left(_deliveries([MessageKind.LEFT], [8], [(0, 1), (0, 2)], 4), CLIENTS)
     assert [column.tolist() for column in known.pairs()] == [[0, 0], [8, 9]]
 
 
 def test_what_is_out_of_sight_is_dropped() -> None:
-    known = Sightings()
+    known = ClientReplicas()
     one = np.ones(4, np.int64)
     x, still = np.array([1.0, 4.0, 4.0005, 2.0]), np.zeros(4)
     vx = np.array([0.0, 0.0, 0.0, 1.0])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rove.world.engines.array_bus import ArrayBus
-from rove.world.engines.messages import What
+from rove.world.engines.messages import MessageKind
 from rove.world.engines.roles import SERVERS_FROM
 from rove.world.engines.tile_engine import (
     OUTSIDE,
@@ -72,10 +72,10 @@ def test_tiles_are_joined_asked_for_answered_and_left(squares: ToyMaker) -> None
     # It sees 11 to 19 and a bit: tile 11 alone, and whatever is in no tile.
     assert _topics(bus, UPDATE, 0) == _topics(bus, REPLY, 0) == [OUTSIDE, 12]
     assert _topics(bus, REQUEST, SERVERS_FROM) == [12, 13]
-    assert counters.published[What.REQUEST] == 2
+    assert counters.published[MessageKind.REQUEST] == 2
     # All three entities are new where they are, but only its own is where the client listens.
-    assert counters.published[What.REPLICA] == 3
-    assert counters.delivered[What.REPLICA] == 1
+    assert counters.published[MessageKind.REPLICA] == 3
+    assert counters.delivered[MessageKind.REPLICA] == 1
     assert len(engine.replicas) == 0
     engine.step(world, world.step())
     # Nobody heard the request in tile 11 ere the server came, and the answer is due: left.
@@ -84,11 +84,11 @@ def test_tiles_are_joined_asked_for_answered_and_left(squares: ToyMaker) -> None
     engine.step(world, moved)
     assert _topics(bus, UPDATE, 0) == [OUTSIDE, 12, 13]
     assert _topics(bus, REPLY, 0) == [13]
-    assert counters.published[What.REQUEST] == 3
-    assert counters.delivered[What.REQUEST] == 1
-    before = counters.published[What.REPLICA]
+    assert counters.published[MessageKind.REQUEST] == 3
+    assert counters.delivered[MessageKind.REQUEST] == 1
+    before = counters.published[MessageKind.REPLICA]
     engine.step(world, world.step())
-    assert counters.published[What.REPLICA] == before + 2
+    assert counters.published[MessageKind.REPLICA] == before + 2
     assert engine.replicas.of(0).entity.tolist() == [1, 2]
     assert _topics(bus, REPLY, 0) == []
     engine.step(world, world.step(lambda: world.entities.x.__setitem__(0, 15.0)))
@@ -101,18 +101,18 @@ def test_an_answer_is_given_once_for_all_who_ask(squares: ToyMaker) -> None:
     engine, counters = TileEngine(bus), bus.counters
     for changes in (world.begin(), world.step(), world.step()):
         engine.step(world, changes)
-    before = counters.published[What.REPLICA], counters.delivered[What.REPLICA]
+    before = counters.published[MessageKind.REPLICA], counters.delivered[MessageKind.REPLICA]
 
     def jump() -> None:
         world.entities.x[:2] = [24.0, 26.0]
 
     engine.step(world, world.step(jump))
     # Both have come into the tile, as full replicas, and both had joined it before.
-    came = counters.published[What.REPLICA], counters.delivered[What.REPLICA]
+    came = counters.published[MessageKind.REPLICA], counters.delivered[MessageKind.REPLICA]
     assert (came[0] - before[0], came[1] - before[1]) == (2, 4)
     engine.step(world, world.step())
     # Asked twice, answered once: the three of them, to both.
-    answered = counters.published[What.REPLICA], counters.delivered[What.REPLICA]
+    answered = counters.published[MessageKind.REPLICA], counters.delivered[MessageKind.REPLICA]
     assert (answered[0] - came[0], answered[1] - came[1]) == (3, 6)
     assert engine.replicas.of(0).entity.tolist() == [1, 2]
     assert engine.replicas.of(1).entity.tolist() == [0, 2]
@@ -123,18 +123,18 @@ def test_who_comes_into_a_tile_is_a_replica_and_left_is_dropped(squares: ToyMake
     engine, counters = TileEngine(bus), bus.counters
     for changes in (world.begin(), world.step(), world.step()):
         engine.step(world, changes)
-    before = counters.published[What.REPLICA]
+    before = counters.published[MessageKind.REPLICA]
     engine.step(world, world.step(lambda: world.entities.x.__setitem__(1, 19.0)))
-    assert counters.published[What.REPLICA] == before + 1
-    assert counters.published[What.LEFT] == 1
-    assert counters.delivered[What.LEFT] == 0
+    assert counters.published[MessageKind.REPLICA] == before + 1
+    assert counters.published[MessageKind.LEFT] == 1
+    assert counters.delivered[MessageKind.LEFT] == 0
     assert engine.replicas.of(0).entity.tolist() == [1]
     assert _topics(bus, REQUEST, SERVERS_FROM) == [12]
-    updates = counters.delivered[What.UPDATE]
+    updates = counters.delivered[MessageKind.UPDATE]
     engine.step(world, world.step(lambda: world.entities.x.__setitem__(1, 18.0)))
-    assert counters.delivered[What.UPDATE] == updates + 1
+    assert counters.delivered[MessageKind.UPDATE] == updates + 1
     engine.step(world, world.step(lambda: world.entities.x.__setitem__(1, 25.0)))
-    assert counters.delivered[What.LEFT] == 1
+    assert counters.delivered[MessageKind.LEFT] == 1
     assert len(engine.replicas) == 0
 
 
@@ -152,12 +152,12 @@ def test_tiles_are_looked_up_again_after_a_stride(squares: ToyMaker) -> None:
     world, bus = squares([(15.0, 15.0)]), ArrayBus()
     engine = TileEngine(bus)
     engine.step(world, world.begin())
-    asked = bus.counters.published[What.REQUEST]
+    asked = bus.counters.published[MessageKind.REQUEST]
     # It sees up to 18, and has looked up to 19: half a stride further all is known.
     engine.step(world, world.step(lambda: world.entities.x.__setitem__(0, 15.0 + STRIDE_M)))
-    assert bus.counters.published[What.REQUEST] == asked
+    assert bus.counters.published[MessageKind.REQUEST] == asked
     engine.step(world, world.step(lambda: world.entities.x.__setitem__(0, 16.0 + STRIDE_M)))
-    assert bus.counters.published[What.REQUEST] == asked + 1
+    assert bus.counters.published[MessageKind.REQUEST] == asked + 1
 
 
 def test_a_request_on_its_way_while_servers_hand_over_is_not_lost(squares: ToyMaker) -> None:

@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-from rove.world.engines.counters import Counters
+from rove.world.engines.counters import EngineCounters
 from rove.world.engines.replicas import Replicas
-from rove.world.engines.truth import Checker, Truth, Verdict
-from rove.world.runs.state import Clients, Entities, Kind, WorldError
+from rove.world.engines.truth import GroundTruth, ReplicaChecker, ReplicaErrors
+from rove.world.runs.state import Clients, Entities, EntityKind, WorldError
 
 
 def world(x: list[float], y: list[float]) -> Entities:
     entities = Entities()
-    entities.add(Kind.PLAYER, [f"p{i}" for i in range(len(x))], np.array(x), np.array(y))
+    entities.add(EntityKind.PLAYER, [f"p{i}" for i in range(len(x))], np.array(x), np.array(y))
     return entities
 
 
-def pairs(truth: Truth) -> list[tuple[int, int]]:
+def pairs(truth: GroundTruth) -> list[tuple[int, int]]:
     clients, entities = truth.pairs()
     return list(zip(clients.tolist(), entities.tolist(), strict=True))
 
@@ -27,7 +27,7 @@ def test_pairs_against_asking_each(seed: int) -> None:
     # Whole metres, so that many lie on a border.
     entities = world(*rng.integers(0, 40, (2, count)).astype(np.float64).tolist())
     avatars = rng.permutation(count)[: rng.integers(0, count + 1)].astype(np.int32)
-    truth = Truth()
+    truth = GroundTruth()
     truth.step(entities, Clients(avatars, 6.0, 4.0), 0)
     obvious = [
         (client, entity)
@@ -42,7 +42,7 @@ def test_pairs_against_asking_each(seed: int) -> None:
 
 def test_the_border_belongs_to_it_and_the_avatar_does_not() -> None:
     entities = world([0.0, 3.0, -3.0, 3.0000001], [0.0, 2.0, -2.0, 0.0])
-    truth = Truth()
+    truth = GroundTruth()
     truth.step(entities, Clients(np.array([0], np.int32), 3.0, 2.0), 0)
     assert pairs(truth) == [(0, 1), (0, 2)]
 
@@ -50,7 +50,7 @@ def test_the_border_belongs_to_it_and_the_avatar_does_not() -> None:
 def test_a_stay_is_counted_from_its_unbroken_beginning() -> None:
     entities = world([0.0, 1.0], [0.0, 0.0])
     clients = Clients(np.array([0], np.int32), 3.0, 3.0)
-    truth = Truth()
+    truth = GroundTruth()
     since: list[list[int]] = []
     for tick, x in enumerate([1.0, 2.0, 9.0, 3.0, 3.0]):
         entities.x[1] = x
@@ -60,7 +60,7 @@ def test_a_stay_is_counted_from_its_unbroken_beginning() -> None:
 
 
 def test_ticks_come_one_by_one() -> None:
-    truth = Truth()
+    truth = GroundTruth()
     clients = Clients(np.array([0], np.int32), 1.0, 1.0)
     truth.step(world([0.0], [0.0]), clients, 40)
     with pytest.raises(WorldError, match="tick 42 follows tick 40"):
@@ -73,11 +73,11 @@ class History:
     def __init__(self, delay_ticks: int) -> None:
         self.entities = world([0.0, 0.0], [0.0, 0.0])
         self.clients = Clients(np.array([0], np.int32), 10.0, 10.0)
-        self.truth = Truth()
-        self.counters = Counters()
-        self.checker = Checker(delay_ticks, self.counters)
+        self.truth = GroundTruth()
+        self.counters = EngineCounters()
+        self.checker = ReplicaChecker(delay_ticks, self.counters)
         self.replicas = Replicas()
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[ReplicaErrors] = []
 
     def tick(self, *, seen: bool, told: bool = False, changed: bool = False) -> None:
         self.entities.x[1] = 5.0 if seen else 50.0
@@ -125,7 +125,7 @@ def test_what_leaves_in_time_was_never_missing() -> None:
     history = History(delay_ticks=2)
     for tick in range(12):
         history.tick(seen=tick % 4 != 3)
-    assert history.verdicts == [Verdict(0, 0, 0)] * 12
+    assert history.verdicts == [ReplicaErrors(0, 0, 0)] * 12
 
 
 def test_a_replica_is_stale_when_the_entity_had_a_later_version_a_delay_ago() -> None:
@@ -150,7 +150,7 @@ def test_an_old_replica_is_given_time_when_its_entity_comes_again() -> None:
 def test_entities_that_are_born_later() -> None:
     history = History(delay_ticks=1)
     history.tick(seen=True, told=True)
-    history.entities.add(Kind.ITEM, ["apple"], np.array([1.0]), np.array([1.0]))
+    history.entities.add(EntityKind.ITEM, ["apple"], np.array([1.0]), np.array([1.0]))
     for _ in range(3):
         history.tick(seen=True)
     assert history.ticks_with("missing") == [3]
@@ -158,6 +158,6 @@ def test_entities_that_are_born_later() -> None:
 
 def test_a_delay_that_cannot_be_is_refused() -> None:
     with pytest.raises(WorldError, match="a delay of -1 ticks; it is from 0 to 100"):
-        Checker(-1, Counters())
+        ReplicaChecker(-1, EngineCounters())
     with pytest.raises(WorldError, match="a delay of 101 ticks"):
-        Checker(101, Counters())
+        ReplicaChecker(101, EngineCounters())

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from rove.world.feeds.air import ZAGREB, Air, AirSensors
-from rove.world.feeds.audiences import Audience, Feed
+from rove.world.feeds.air import ZAGREB, AirField, AirSensors
+from rove.world.feeds.audiences import Audience, FeedPublication
 from rove.world.map.maps import Map
-from rove.world.runs.state import Entities, Kind
+from rove.world.runs.state import Entities, EntityKind
 from tests.world.traffic.test_roads import grid
 
 WIDE = 500.0
@@ -16,8 +16,8 @@ def city() -> Map:
     return Map("small", WIDE, WIDE, roads=grid(4))
 
 
-def air(seed: int = 1, begins_h: float = 8.0) -> Air:
-    return Air(city(), np.random.Generator(np.random.PCG64(seed)), begins_h=begins_h)
+def air(seed: int = 1, begins_h: float = 8.0) -> AirField:
+    return AirField(city(), np.random.Generator(np.random.PCG64(seed)), begins_h=begins_h)
 
 
 def line(count: int = 2000) -> tuple[np.ndarray, np.ndarray]:
@@ -69,7 +69,7 @@ def test_nights_are_colder_and_damper() -> None:
 
 def test_the_wind_carries_plumes() -> None:
     still = Map("still", WIDE, WIDE)
-    field = Air(still, np.random.Generator(np.random.PCG64(5)))
+    field = AirField(still, np.random.Generator(np.random.PCG64(5)))
     x, y = (
         axis.ravel() for axis in np.meshgrid(np.linspace(0, WIDE, 40), np.linspace(0, WIDE, 40))
     )
@@ -83,7 +83,7 @@ def sensors(seed: int = 1, count: int = 10) -> tuple[AirSensors, Entities]:
     entities = Entities()
     rng = np.random.Generator(np.random.PCG64(seed))
     numbers = entities.add(
-        Kind.SENSOR,
+        EntityKind.SENSOR,
         [f"sensor{number}" for number in range(count)],
         rng.uniform(0, WIDE, count),
         rng.uniform(0, WIDE, count),
@@ -91,7 +91,7 @@ def sensors(seed: int = 1, count: int = 10) -> tuple[AirSensors, Entities]:
     return AirSensors(air(), entities, numbers, rng, every_s=2.0), entities
 
 
-def run(of: AirSensors, seconds: float) -> list[Feed]:
+def run(of: AirSensors, seconds: float) -> list[FeedPublication]:
     return [feed for tick in range(1, int(seconds * 10) + 1) for feed in of.feeds(tick * 0.1)]
 
 
@@ -126,7 +126,7 @@ def test_degrees_are_those_of_the_place() -> None:
     assert (lat[0], long[0]) == (45.81, 15.96)
     audience = Audience()
     audience.subscribe("#", f"distance(lat, long, {lat[0]}, {long[0]}) BETWEEN 1413 AND 1415.5")
-    feed = Feed("air/a", {"lat": float(lat[1]), "long": float(long[1])}, 0.0)
+    feed = FeedPublication("air/a", {"lat": float(lat[1]), "long": float(long[1])}, 0.0)
     assert len(audience.publish([feed], 0.0)) == 1
 
 
@@ -145,7 +145,7 @@ def test_one_seed_is_one_air() -> None:
 
 
 def test_a_city_without_roads_has_air_too() -> None:
-    field = Air(Map("empty", 100.0, 80.0), np.random.Generator(np.random.PCG64(1)))
+    field = AirField(Map("empty", 100.0, 80.0), np.random.Generator(np.random.PCG64(1)))
     read = field.read(np.array([0.0, 100.0]), np.array([0.0, 80.0]), 0.0)
     assert np.isfinite(read).all()
     assert field.read(np.empty(0), np.empty(0), 0.0).no2.shape == (0,)

@@ -5,11 +5,11 @@ import pytest
 
 from rove.lang import TextError, matches, parse
 from rove.mqtt.topics import fits
-from rove.world.feeds.audiences import Audience, Feed, Timetable
-from rove.world.runs.state import Entities, Kind, WorldError
+from rove.world.feeds.audiences import Audience, FeedPublication, Timetable
+from rove.world.runs.state import Entities, EntityKind, WorldError
 
 
-def told(audience: Audience, feeds: list[Feed], at: float) -> list[tuple[int, str]]:
+def told(audience: Audience, feeds: list[FeedPublication], at: float) -> list[tuple[int, str]]:
     return [(one.subscription, one.feed.topic) for one in audience.publish(feeds, at)]
 
 
@@ -18,9 +18,9 @@ def test_a_subscription_is_told_of_what_its_filter_and_its_text_let_through() ->
     above = audience.subscribe("air/+", "NO2 > 40")
     everywhere = audience.subscribe("#", "NO2 > 40")
     feeds = [
-        Feed("air/a", {"NO2": 50.0}, 1.0),
-        Feed("air/b", {"NO2": 30.0}, 1.0),
-        Feed("water/c", {"NO2": 50.0}, 1.0),
+        FeedPublication("air/a", {"NO2": 50.0}, 1.0),
+        FeedPublication("air/b", {"NO2": 30.0}, 1.0),
+        FeedPublication("water/c", {"NO2": 50.0}, 1.0),
     ]
     assert told(audience, feeds, 1.0) == [(above, "air/a"), (everywhere, "air/a"), (1, "water/c")]
 
@@ -49,7 +49,7 @@ def test_everybody_is_told_exactly_what_the_oracle_says(seed: int) -> None:
             audience.set_state(number, state)
             subscriptions[number][3].update(state)
         feeds = [
-            Feed(
+            FeedPublication(
                 f"{rng.choice(['a', 'b'])}/{rng.integers(1, 3)}",
                 {"x": int(rng.integers(12)), "kind": str(rng.choice(["odd", "even"]))},
                 float(tick),
@@ -70,12 +70,12 @@ def test_everybody_is_told_exactly_what_the_oracle_says(seed: int) -> None:
 
 def test_followers_are_where_their_entity_is() -> None:
     entities = Entities()
-    entities.add(Kind.PLAYER, ["ann", "bob"], np.array([0.0, 50.0]), np.zeros(2))
+    entities.add(EntityKind.PLAYER, ["ann", "bob"], np.array([0.0, 50.0]), np.zeros(2))
     audience = Audience()
     near = "x BETWEEN me.x - 5 AND me.x + 5 AND y BETWEEN me.y - 5 AND me.y + 5"
     for entity in range(2):
         audience.follow(audience.subscribe("#", near), entity)
-    feed = Feed("here", {"x": 48.0, "y": 1.0}, 1.0)
+    feed = FeedPublication("here", {"x": 48.0, "y": 1.0}, 1.0)
     assert told(audience, [feed], 1.0) == []
     audience.look_around(entities)
     assert told(audience, [feed], 1.0) == [(1, "here")]
@@ -87,7 +87,7 @@ def test_followers_are_where_their_entity_is() -> None:
 
 def test_followers_tell_only_of_steps_that_count() -> None:
     entities = Entities()
-    entities.add(Kind.PLAYER, ["ann", "bob"], np.zeros(2), np.zeros(2))
+    entities.add(EntityKind.PLAYER, ["ann", "bob"], np.zeros(2), np.zeros(2))
     audience = Audience(step_m=2.0)
     audience.look_around(entities)
     for entity in range(2):
@@ -105,9 +105,12 @@ def test_rankings_see_only_what_their_filter_lets_through_and_move_up_in_time() 
     audience = Audience()
     best = audience.subscribe("air/+", "ORDER BY NO2 DESC LIMIT 1 WITHIN 10 SECONDS")
     both = audience.subscribe("#", "ORDER BY NO2 DESC LIMIT 1 WITHIN 10 SECONDS")
-    first = [Feed("air/a", {"NO2": 50.0}, 1.0), Feed("water/b", {"NO2": 90.0}, 1.0)]
+    first = [
+        FeedPublication("air/a", {"NO2": 50.0}, 1.0),
+        FeedPublication("water/b", {"NO2": 90.0}, 1.0),
+    ]
     assert told(audience, first, 1.0) == [(best, "air/a"), (both, "air/a"), (both, "water/b")]
-    assert told(audience, [Feed("air/c", {"NO2": 40.0}, 5.0)], 5.0) == []
+    assert told(audience, [FeedPublication("air/c", {"NO2": 40.0}, 5.0)], 5.0) == []
     assert told(audience, [], 10.9) == []
     late = list(audience.publish([], 11.0))
     assert [(one.subscription, one.feed.topic, one.promoted) for one in late] == [
@@ -124,7 +127,7 @@ def test_what_ends_is_told_no_more() -> None:
     audience.unsubscribe(number)
     audience.unsubscribe(ranked)
     assert len(audience) == 0
-    assert told(audience, [Feed("a", {"x": 1}, 1.0)], 1.0) == []
+    assert told(audience, [FeedPublication("a", {"x": 1}, 1.0)], 1.0) == []
     for act in (audience.unsubscribe, lambda n: audience.follow(n, 0)):
         with pytest.raises(WorldError, match="audience ward has no subscription 0"):
             act(number)
@@ -136,7 +139,11 @@ def test_counts_are_of_publications_notifications_and_bytes() -> None:
         audience.subscribe("a/+", "x > 0")
     ranked = audience.subscribe("a/+", "ORDER BY x LIMIT 1 WITHIN 1 HOUR")
     audience.set_state(ranked, {"x": 1})
-    feeds = [Feed("a/1", {"x": 1}, 1.0), Feed("a/22", {"x": -5}, 1.0), Feed("b", {"x": 5}, 1.0)]
+    feeds = [
+        FeedPublication("a/1", {"x": 1}, 1.0),
+        FeedPublication("a/22", {"x": -5}, 1.0),
+        FeedPublication("b", {"x": 5}, 1.0),
+    ]
     sizes = [len('a/1{"x":1}'), len('a/22{"x":-5}'), len('b{"x":5}')]
     assert [feed.nbytes for feed in feeds] == sizes
     audience.publish(feeds, 1.0)
@@ -149,7 +156,7 @@ def test_counts_are_of_publications_notifications_and_bytes() -> None:
 
 
 def test_bytes_are_carried_along_and_counted_as_text() -> None:
-    picture = Feed("p", {"ecg": b"\x00" * 300}, 0.0)
+    picture = FeedPublication("p", {"ecg": b"\x00" * 300}, 0.0)
     assert picture.nbytes == len("p") + len('{"ecg":""}') + 400
     audience = Audience()
     audience.subscribe("#", "ecg IS NOT NULL")

@@ -7,24 +7,26 @@ from pathlib import Path
 import pytest
 
 from rove.policy.compiling import compiled
-from rove.world.feeds.audiences import Feed, Notification
-from rove.world.feeds.devices import Devices
+from rove.world.feeds.audiences import FeedNotification, FeedPublication
+from rove.world.feeds.devices import AudienceDevices
 from rove.world.runs.running import run
-from rove.world.runs.scenarios import Device, ScenarioError, load_scenario
+from rove.world.runs.scenarios import DeviceSettings, ScenarioError, load_scenario
 
-CALM = Device(idle_w=0.0, joules_per_message=0.0)
+CALM = DeviceSettings(idle_w=0.0, joules_per_message=0.0)
 HEAD = 'title = "T"\nabout = "For tests."\nseconds = 12\n[map]\nname = "ward"\n'
 PEOPLE = "[people]\nplayers = 1\n[engines]\nuse = []\n[ward]\npatients = 4\n"
 AUDIENCE = '[[audiences]]\nname = "a"\ntopic = "ward/#"\ntext = "pulse >= 0"\npatients = 2\n'
 
 
-def heard(devices: Devices, at: float, size: int = 1_000, number: int = 0) -> None:
-    feed = Feed("ward/1/ecg", {"pulse": 70, "text": "x" * size}, at)
-    devices.hear([Notification(number, feed)], at)
+def heard(devices: AudienceDevices, at: float, size: int = 1_000, number: int = 0) -> None:
+    feed = FeedPublication("ward/1/ecg", {"pulse": 70, "text": "x" * size}, at)
+    devices.hear([FeedNotification(number, feed)], at)
 
 
 def test_without_a_policy_everything_is_sent_and_costs() -> None:
-    devices = Devices(Device(battery_j=1.0, idle_w=0.01, joules_per_byte=1e-4), [{}])
+    devices = AudienceDevices(
+        DeviceSettings(battery_j=1.0, idle_w=0.01, joules_per_byte=1e-4), [{}]
+    )
     heard(devices, 1.0)
     heard(devices, 2.0)
     of = devices.figures()
@@ -33,14 +35,14 @@ def test_without_a_policy_everything_is_sent_and_costs() -> None:
 
 
 def test_an_empty_battery_receives_nothing() -> None:
-    devices = Devices(Device(battery=(0.0, 0.0)), [{}])
+    devices = AudienceDevices(DeviceSettings(battery=(0.0, 0.0)), [{}])
     heard(devices, 1.0)
     assert (devices.figures()["notifications"], devices.figures()["received"]) == (1, 0)
 
 
 def test_what_a_link_loses_is_the_network_of_the_next_report() -> None:
-    slow = Device(bits_per_s=(1_000, 1_000), report_s=5.0)
-    devices = Devices(slow, [{}])
+    slow = DeviceSettings(bits_per_s=(1_000, 1_000), report_s=5.0)
+    devices = AudienceDevices(slow, [{}])
     assert devices.subscribers[0].me["network"] == 1.0
     for at in range(1, 5):
         heard(devices, float(at), size=500)
@@ -59,8 +61,8 @@ def arrived(m, me):
     return message(seen=me.seen, mine=me.patients, battery=me.battery) if me.seen > 1 else None
 """
     variables: list[dict[str, object]] = [{"patients": [1]}, {"patients": [2]}]
-    chosen = Device(battery=(1.0, 0.5), idle_w=0.0, display=(300, 900))
-    devices = Devices(chosen, variables, policy=compiled(text))
+    chosen = DeviceSettings(battery=(1.0, 0.5), idle_w=0.0, display=(300, 900))
+    devices = AudienceDevices(chosen, variables, policy=compiled(text))
     for at in (1.0, 2.0):
         heard(devices, at, number=0)
         heard(devices, at, number=1)
@@ -73,7 +75,9 @@ def arrived(m, me):
 
 
 def test_a_stopped_call_is_counted() -> None:
-    devices = Devices(CALM, [{}], policy=compiled("def arrived(m, me):\n    return m.nothing + 1"))
+    devices = AudienceDevices(
+        CALM, [{}], policy=compiled("def arrived(m, me):\n    return m.nothing + 1")
+    )
     heard(devices, 1.0)
     assert (devices.figures()["stopped"], devices.figures()["notifications"]) == (1, 0)
 

@@ -13,7 +13,7 @@ from rove.world.map.maps import load_map
 from rove.world.runs.running import Run, run
 from rove.world.runs.scenarios import Scenario, ScenarioError, load_scenario
 from rove.world.runs.simulation import World
-from rove.world.runs.state import Kind
+from rove.world.runs.state import EntityKind
 
 HEAD = 'title = "T"\nabout = "For tests."\nseconds = 3\n[map]\nname = "{map}"\n'
 PEOPLE = "[people]\nplayers = 6\n[engines]\nuse = []\n"
@@ -41,7 +41,7 @@ def test_sensors_stand_and_are_carried(tmp_path: Path) -> None:
     scenario = scenario_of(tmp_path, AIR)
     world = world_of(scenario)
     instruments = Instruments(scenario, world)
-    assert int(np.sum(world.entities.kind == Kind.SENSOR)) == 2
+    assert int(np.sum(world.entities.kind == EntityKind.SENSOR)) == 2
     names = {feed.topic for at in range(12) for feed in instruments.feeds(at / 10)}
     assert names == {f"air/{name}" for name in world.entities.names}
 
@@ -51,7 +51,7 @@ def test_vehicles_drive_and_publish(tmp_path: Path) -> None:
     scenario = scenario_of(tmp_path, text)
     world = world_of(scenario)
     instruments = Instruments(scenario, world)
-    cars = np.flatnonzero(world.entities.kind == Kind.VEHICLE)
+    cars = np.flatnonzero(world.entities.kind == EntityKind.VEHICLE)
     assert len(cars) == 20
     before = world.entities.x[cars].copy(), world.entities.y[cars].copy()
     topics = set()

@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from rove.world.feeds.audiences import Audience, Feed
+from rove.world.feeds.audiences import Audience, FeedPublication
 from rove.world.feeds.ward import ECG_HEIGHT, ECG_WIDTH, Ward, ecg_png, ecg_signal, png
 
 
@@ -16,7 +16,7 @@ def ward(seed: int = 1, patients: int = 8, image_every_s: float = 10.0) -> Ward:
     return Ward(rng, patients=patients, image_every_s=image_every_s)
 
 
-def hours_of(ward_: Ward, seconds: int, tick_s: float = 0.5) -> list[Feed]:
+def hours_of(ward_: Ward, seconds: int, tick_s: float = 0.5) -> list[FeedPublication]:
     ticks = int(seconds / tick_s)
     return [feed for tick in range(1, ticks + 1) for feed in ward_.feeds(tick * tick_s)]
 

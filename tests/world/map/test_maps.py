@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import shapely  # type: ignore[import-untyped]
 
-from rove.world.map.generating import KINDS, generate
+from rove.world.map.generation import MAP_KINDS, generate
 from rove.world.map.maps import (
     Camera,
     Detector,
@@ -123,7 +123,7 @@ def test_any_name_and_any_number_survive_writing() -> None:
     assert read_map(map_text(strange), "strange") == strange
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MAP_KINDS)
 def test_every_generated_map_survives_writing(kind: str) -> None:
     made = generate(kind, np.random.default_rng(1), 333.3, 210.7)
     assert read_map(map_text(made), kind) == made

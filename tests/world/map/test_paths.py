@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import shapely  # type: ignore[import-untyped]
 
-from rove.world.map.generating import generate
+from rove.world.map.generation import generate
 from rove.world.map.maps import GRAZE_M, Map, load_map
 from rove.world.map.path_kernels import EXCESS_MAX
 from rove.world.map.paths import Paths

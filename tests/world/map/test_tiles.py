@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import shapely  # type: ignore[import-untyped]
 
-from rove.world.map.generating import generate
+from rove.world.map.generation import generate
 from rove.world.map.maps import GRAZE_M, Map, Point, load_map
 from rove.world.map.tiles import Tiles, grid_over, neighbours_of
 from rove.world.runs.state import Floats, WorldError

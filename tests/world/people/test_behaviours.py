@@ -10,7 +10,7 @@ from rove.world.map.maps import Map
 from rove.world.people import behaviours, items
 from rove.world.people.behaviours import BEHAVIOURS, Behaviour, make_behaviour, register
 from rove.world.runs.simulation import World
-from rove.world.runs.state import NOBODY, Kind, WorldError
+from rove.world.runs.state import NOBODY, EntityKind, WorldError
 
 YARD = Map(
     "yard",
@@ -168,7 +168,7 @@ def test_a_trader_alone_keeps_what_it_has() -> None:
     made = world(1, "trade", apples=1)
     run(made, 120)
     assert made.entities.holder.tolist() == [NOBODY, 0]
-    assert made.entities.kind[1] == Kind.ITEM
+    assert made.entities.kind[1] == EntityKind.ITEM
 
 
 # -- behaviours of users --------------------------------------------------------------------

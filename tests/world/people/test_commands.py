@@ -8,66 +8,68 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from rove.world.people.commands import (
-    FORMS,
-    Behave,
-    Command,
+    COMMAND_FORMS,
+    BehaveCommand,
     CommandError,
-    Drop,
-    Engine,
-    Flee,
-    Follow,
-    Gather,
-    Give,
-    Go,
-    Patrol,
-    Pick,
-    Speed,
-    Steer,
-    Stop,
-    Trade,
-    Travel,
-    Use,
-    Wander,
+    DropCommand,
+    EngineCommand,
+    FleeCommand,
+    FollowCommand,
+    GatherCommand,
+    GiveCommand,
+    GoCommand,
+    PatrolCommand,
+    PickCommand,
+    SpeedCommand,
+    SteerCommand,
+    StopCommand,
+    TradeCommand,
+    TravelCommand,
+    UseCommand,
+    WanderCommand,
+    WorldCommand,
     complete,
     help_text,
     parse_command,
 )
 from rove.world.runs.state import WorldError
 
-EXAMPLES: list[tuple[str, Command]] = [
-    ("go player1 to 10 20", Go("player1", (10.0, 20.0))),
-    ("go player? to market", Go("player?", "market")),
-    ("steer player1 -1 .5", Steer("player1", -1.0, 0.5)),
-    ("stop *", Stop("*")),
-    ("wander npc*", Wander("npc*")),
-    ("travel npc1", Travel("npc1")),
-    ("follow npc7 player1", Follow("npc7", "player1")),
-    ("flee npc* player1", Flee("npc*", "player1")),
-    ("patrol npc1 via market, 1 2 ,gate", Patrol("npc1", ("market", (1.0, 2.0), "gate"))),
-    ("gather 50 at 120 80", Gather(50, (120.0, 80.0))),
-    ("gather npc* at gate within 7.5", Gather("npc*", "gate", 7.5)),
-    ("trade npc*", Trade("npc*")),
-    ("behave npc1 loiter", Behave("npc1", "loiter")),
-    ("speed npc* 2", Speed("npc*", 2.0)),
-    ("pick player1 apple3", Pick("player1", "apple3")),
-    ("drop player1 apple3", Drop("player1", "apple3")),
-    ("drop player1", Drop("player1")),
-    ("use player1 apple3", Use("player1", "apple3")),
-    ("give player1 apple3 npc2", Give("player1", "apple3", "npc2")),
-    ("engine area", Engine("area")),
+EXAMPLES: list[tuple[str, WorldCommand]] = [
+    ("go player1 to 10 20", GoCommand("player1", (10.0, 20.0))),
+    ("go player? to market", GoCommand("player?", "market")),
+    ("steer player1 -1 .5", SteerCommand("player1", -1.0, 0.5)),
+    ("stop *", StopCommand("*")),
+    ("wander npc*", WanderCommand("npc*")),
+    ("travel npc1", TravelCommand("npc1")),
+    ("follow npc7 player1", FollowCommand("npc7", "player1")),
+    ("flee npc* player1", FleeCommand("npc*", "player1")),
+    ("patrol npc1 via market, 1 2 ,gate", PatrolCommand("npc1", ("market", (1.0, 2.0), "gate"))),
+    ("gather 50 at 120 80", GatherCommand(50, (120.0, 80.0))),
+    ("gather npc* at gate within 7.5", GatherCommand("npc*", "gate", 7.5)),
+    ("trade npc*", TradeCommand("npc*")),
+    ("behave npc1 loiter", BehaveCommand("npc1", "loiter")),
+    ("speed npc* 2", SpeedCommand("npc*", 2.0)),
+    ("pick player1 apple3", PickCommand("player1", "apple3")),
+    ("drop player1 apple3", DropCommand("player1", "apple3")),
+    ("drop player1", DropCommand("player1")),
+    ("use player1 apple3", UseCommand("player1", "apple3")),
+    ("give player1 apple3 npc2", GiveCommand("player1", "apple3", "npc2")),
+    ("engine area", EngineCommand("area")),
 ]
 
 
 @pytest.mark.parametrize(("text", "command"), EXAMPLES)
-def test_texts_and_what_they_mean(text: str, command: Command) -> None:
+def test_texts_and_what_they_mean(text: str, command: WorldCommand) -> None:
     assert parse_command(text) == command
     assert parse_command(f"\t {text}\n") == command
     assert parse_command(str(command)) == command
 
 
 def test_every_form_has_an_example_above_and_one_in_the_help() -> None:
-    assert {type(command) for _, command in EXAMPLES} == {form.command for form in FORMS.values()}
-    for verb, form in FORMS.items():
+    assert {type(command) for _, command in EXAMPLES} == {
+        form.command for form in COMMAND_FORMS.values()
+    }
+    for verb, form in COMMAND_FORMS.items():
         assert str(parse_command(form.example)) == form.example
         assert form.example in help_text(verb)
         assert form.syntax in help_text()
@@ -122,25 +124,25 @@ numbers = st.floats(allow_nan=False, allow_infinity=False)
 positive = st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infinity=False)
 places = names | st.tuples(numbers, numbers)
 commands = st.one_of(
-    st.builds(Go, patterns, places),
-    st.builds(Steer, patterns, numbers, numbers),
-    st.builds(Follow, patterns, names),
-    st.builds(Patrol, patterns, st.lists(places, min_size=2, max_size=5).map(tuple)),
-    st.builds(Gather, patterns | st.integers(1, 10**9 - 1), places, st.none() | positive),
-    st.builds(Speed, patterns, positive),
-    st.builds(Drop, names, st.none() | names),
-    st.builds(Give, names, names, names),
-    st.builds(Engine, names),
-    st.builds(Behave, patterns, names),
+    st.builds(GoCommand, patterns, places),
+    st.builds(SteerCommand, patterns, numbers, numbers),
+    st.builds(FollowCommand, patterns, names),
+    st.builds(PatrolCommand, patterns, st.lists(places, min_size=2, max_size=5).map(tuple)),
+    st.builds(GatherCommand, patterns | st.integers(1, 10**9 - 1), places, st.none() | positive),
+    st.builds(SpeedCommand, patterns, positive),
+    st.builds(DropCommand, names, st.none() | names),
+    st.builds(GiveCommand, names, names, names),
+    st.builds(EngineCommand, names),
+    st.builds(BehaveCommand, patterns, names),
 )
 
 
 @given(commands)
-def test_what_is_printed_is_read_as_the_same(command: Command) -> None:
+def test_what_is_printed_is_read_as_the_same(command: WorldCommand) -> None:
     assert parse_command(str(command)) == command
 
 
-words = st.sampled_from([*FORMS, "to", "via", "at", "within", ",", "npc*", "*", "market"])
+words = st.sampled_from([*COMMAND_FORMS, "to", "via", "at", "within", ",", "npc*", "*", "market"])
 wild = st.lists(words | st.text(max_size=6) | numbers.map(str), max_size=8).map(" ".join)
 
 
@@ -176,7 +178,7 @@ class Village:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", sorted(FORMS)),
+        ("", sorted(COMMAND_FORMS)),
         ("st", ["steer", "stop"]),
         ("stop ", ["npc1", "npc12", "player1"]),
         ("stop npc1", ["npc1", "npc12"]),
@@ -203,7 +205,7 @@ def test_completion(text: str, words: list[str]) -> None:
 
 
 def test_help_knows_what_there_is() -> None:
-    assert len(help_text().splitlines()) == len(FORMS)
+    assert len(help_text().splitlines()) == len(COMMAND_FORMS)
     assert re.match(r"follow WHO NAME: .*; for example follow npc7 player1", help_text("follow"))
     with pytest.raises(WorldError, match="no command wonder; did you mean wander"):
         help_text("wonder")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rove.world.people import items
-from rove.world.runs.state import NOBODY, Entities, Kind, WorldError
+from rove.world.runs.state import NOBODY, Entities, EntityKind, WorldError
 
 ANN, BOB, APPLE, PEAR, CAR = range(5)
 TICK_S = 0.1
@@ -14,9 +14,9 @@ TICK_S = 0.1
 def entities() -> Entities:
     """Ann at the origin, an apple in her reach; Bob in reach of her, a pear far away."""
     made = Entities()
-    made.add(Kind.PLAYER, ["ann", "bob"], np.array([0.0, 0.0]), np.array([0.0, 2.0]), speed=1)
-    made.add(Kind.ITEM, ["apple", "pear"], np.array([1.0, 9.0]), np.array([0.5, 9.0]))
-    made.add(Kind.VEHICLE, ["car"], np.array([0.0]), np.array([1.0]))
+    made.add(EntityKind.PLAYER, ["ann", "bob"], np.array([0.0, 0.0]), np.array([0.0, 2.0]), speed=1)
+    made.add(EntityKind.ITEM, ["apple", "pear"], np.array([1.0, 9.0]), np.array([0.5, 9.0]))
+    made.add(EntityKind.VEHICLE, ["car"], np.array([0.0]), np.array([1.0]))
     return made
 
 

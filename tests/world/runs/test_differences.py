@@ -2,16 +2,18 @@
 
 import numpy as np
 
-from rove.world.runs.differences import Memory
-from rove.world.runs.state import Entities, Kind
+from rove.world.runs.differences import ChangeDetector
+from rove.world.runs.state import Entities, EntityKind
 
 COLUMNS = ("x", "y", "vx", "vy", "speed", "server", "holder", "uses")
 
 
 def test_every_column_is_looked_at() -> None:
     entities = Entities()
-    entities.add(Kind.NPC, [f"npc{i}" for i in range(20)], np.zeros(20), np.zeros(20), speed=1)
-    memory = Memory(entities)
+    entities.add(
+        EntityKind.NPC, [f"npc{i}" for i in range(20)], np.zeros(20), np.zeros(20), speed=1
+    )
+    memory = ChangeDetector(entities)
     rng = np.random.Generator(np.random.PCG64(5))
     for _ in range(100):
         before = {column: getattr(entities, column).tolist() for column in COLUMNS}
@@ -31,8 +33,8 @@ def test_every_column_is_looked_at() -> None:
 
 def test_what_was_changed_back_has_not_changed() -> None:
     entities = Entities()
-    entities.add(Kind.NPC, ["npc1"], np.zeros(1), np.zeros(1))
-    memory = Memory(entities)
+    entities.add(EntityKind.NPC, ["npc1"], np.zeros(1), np.zeros(1))
+    memory = ChangeDetector(entities)
     entities.x[0] = 1
     entities.x[0] = 0
     assert memory.compare(entities)[0].tolist() == []

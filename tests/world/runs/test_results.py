@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rove.world.runs.results import EngineFacts, Result, Sample
+from rove.world.runs.results import EngineFacts, RunResult, RunSample
 
 
 def test_the_last_sample_counts() -> None:
-    result = Result(
+    result = RunResult(
         scenario="dense",
         title="Many",
         seed=1,
@@ -18,12 +18,12 @@ def test_the_last_sample_counts() -> None:
         trace_hash="ab",
         engines=(EngineFacts("tile", 0.3, live=True), EngineFacts("area", 0.7, live=False)),
         samples=(
-            Sample(1.0, "area", {"n": 1.0}),
-            Sample(1.0, "tile", {"n": 2.0}),
-            Sample(2.0, "area", {"n": 3.0}),
-            Sample(2.0, "tile", {"n": 4.0}),
+            RunSample(1.0, "area", {"n": 1.0}),
+            RunSample(1.0, "tile", {"n": 2.0}),
+            RunSample(2.0, "area", {"n": 3.0}),
+            RunSample(2.0, "tile", {"n": 4.0}),
         ),
-        heard=(Sample(1.0, "smog", {"n": 5.0}), Sample(2.0, "smog", {"n": 6.0})),
+        heard=(RunSample(1.0, "smog", {"n": 5.0}), RunSample(2.0, "smog", {"n": 6.0})),
         elapsed_s=4.0,
     )
     assert list(result.summary().items()) == [("tile", {"n": 4.0}), ("area", {"n": 3.0})]
@@ -32,6 +32,6 @@ def test_the_last_sample_counts() -> None:
 
 
 def test_without_a_clock_there_is_no_speed() -> None:
-    nothing = Result("a", "b", 1, 0, 0, 1, 1.0, 10, "ab", (), (), ())
+    nothing = RunResult("a", "b", 1, 0, 0, 1, 1.0, 10, "ab", (), (), ())
     assert nothing.speed is None
     assert nothing.summary() == {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rove.world.runs.results import Result
+from rove.world.runs.results import RunResult
 from rove.world.runs.running import Run, run
 from rove.world.runs.scenarios import Scenario, ScenarioError, load_scenario, shipped_scenarios
 from tests.effort import is_soak, some
@@ -36,7 +36,7 @@ def ordered(at: float, command: str) -> str:
     return f'{SMALL}[[commands]]\nat = {at}\ndo = "{command}"\n'
 
 
-def operations(result: Result, engine: str) -> float:
+def operations(result: RunResult, engine: str) -> float:
     figures = result.summary()[engine]
     return figures["subscribes"] + figures["unsubscribes"]
 

@@ -10,7 +10,7 @@ import pytest
 from rove.world.map.maps import Map
 from rove.world.people.behaviours import Behaviour, Wander
 from rove.world.runs.simulation import World
-from rove.world.runs.state import NOBODY, Changes, Kind, WorldError
+from rove.world.runs.state import NOBODY, EntityKind, TickChanges, WorldError
 
 COLUMNS = ("x", "y", "vx", "vy", "speed", "server", "holder", "uses", "version")
 
@@ -43,7 +43,10 @@ def test_it_begins_with_everybody_new_and_at_rest() -> None:
     assert made.entities.names[:2] == ["player1", "player2"]
     assert made.entities.names[6] == "npc1"
     assert made.entities.names[12:] == ["apple1", "apple2", "apple3", "apple4"]
-    assert made.entities.kind.tolist() == [Kind.PLAYER] * 6 + [Kind.NPC] * 6 + [Kind.ITEM] * 4
+    assert (
+        made.entities.kind.tolist()
+        == [EntityKind.PLAYER] * 6 + [EntityKind.NPC] * 6 + [EntityKind.ITEM] * 4
+    )
     assert made.entities.version.tolist() == [1] * 16
     assert not made.entities.vx.any()
     assert (made.entities.tile >= 0).all()
@@ -209,7 +212,9 @@ def test_commands_are_obeyed_in_the_next_tick_in_their_order() -> None:
 
 def test_who_moves_otherwise_is_moved_each_tick() -> None:
     made = world()
-    lorry = int(made.entities.add(Kind.VEHICLE, ["lorry1"], np.array([1.0]), np.array([1.0]))[0])
+    lorry = int(
+        made.entities.add(EntityKind.VEHICLE, ["lorry1"], np.array([1.0]), np.array([1.0]))[0]
+    )
 
     def drive() -> None:
         made.entities.x[lorry] += 1.5
@@ -349,7 +354,7 @@ def test_random_points_are_near_free_and_within_walking() -> None:
 def test_a_world_of_nobody_passes_too() -> None:
     made = World(YARD, seed=1)
     first, second = made.begin(), made.step()
-    assert isinstance(first, Changes)
+    assert isinstance(first, TickChanges)
     assert len(first.changed) == len(second.changed) == 0
 
 

@@ -5,7 +5,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from rove.world.feeds.audiences import Audience, Feed
+from rove.world.feeds.audiences import Audience, FeedPublication
 from rove.world.runs.state import Entities
 from rove.world.traffic.roads import RoadGraph
 from rove.world.traffic.roadside import SLOW_MPS, Roadside
@@ -123,7 +123,7 @@ def test_subscriptions_find_congestion_by_area() -> None:
     centre = Audience()
     west = centre.subscribe("traffic/#", "x < 150 AND (occupancy > 0.4 OR slow > 4)")
     east = centre.subscribe("traffic/detector/+", "x > 150 AND occupancy > 0.4")
-    told: list[tuple[int, Feed]] = []
+    told: list[tuple[int, FeedPublication]] = []
     for tick in range(1, 900):
         traffic.advance(TICK_S, tick * TICK_S)
         notified = centre.publish(roadside.feeds(tick * TICK_S), tick * TICK_S)
@@ -134,7 +134,7 @@ def test_subscriptions_find_congestion_by_area() -> None:
 
 
 def test_one_seed_publishes_one_way() -> None:
-    def published(seed: int) -> list[Feed]:
+    def published(seed: int) -> list[FeedPublication]:
         traffic, _, roadside = town(seed, 50)
         found = []
         for tick in range(1, 200):

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from rove.world.map.maps import Lane, Light, Phase, Roads
-from rove.world.runs.state import Entities, Kind, WorldError
+from rove.world.runs.state import Entities, EntityKind, WorldError
 from rove.world.traffic.roads import RED, RoadGraph
 from rove.world.traffic.vehicle_kernels import DRIVING, WAITING
 from rove.world.traffic.vehicles import VEHICLE_LENGTH_M, Traffic, demand
@@ -164,7 +164,7 @@ def mixed_blocks() -> Roads:
 def test_vehicles_are_conserved_and_named() -> None:
     traffic = traffic_on(grid(3), 60, driving=0.5)
     entities = traffic._entities
-    assert (entities.kind == Kind.VEHICLE).all()
+    assert (entities.kind == EntityKind.VEHICLE).all()
     assert entities.names[:2] == ["car0", "car1"]
     at = 0.0
     for _ in range(1000):

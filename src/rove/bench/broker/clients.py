@@ -25,14 +25,14 @@ from rove.client.protocol import (
     PACKET_ID_MAX,
     RECEIVE_MAX,
     PacketReader,
+    ProtocolSettings,
     Request,
-    Settings,
 )
-from rove.live.connections import Connection, some_at_a_time
+from rove.live.connections import DirectConnection, some_at_a_time
+from rove.mqtt.decoder import PACKET_BYTES_MAX
+from rove.mqtt.encoder import publish_parts
 from rove.mqtt.packets import Malformed, Packet, Puback, Publish, Reason
-from rove.mqtt.reading import PACKET_BYTES_MAX
-from rove.mqtt.writing import publish_parts
-from rove.testing.broker_processes import HOST, BrokerBenchError
+from rove.testing.broker_processes import HOST, BrokerProcessError
 
 TOPIC: Final = "air/zagreb"
 FILTER: Final = "air/#"
@@ -55,13 +55,13 @@ _POLL_S: Final = 0.002
 _ANSWER_S_MAX: Final = 60.0
 
 
-class Client(Connection):
+class Client(DirectConnection):
     """One connection: asks and is answered at first, then does as `take_bytes` says."""
 
-    error = BrokerBenchError
+    error = BrokerProcessError
 
     def __init__(self, client_id: str, *, session_expiry_s: int = 0) -> None:
-        settings = Settings(
+        settings = ProtocolSettings(
             client_id,
             session_expiry_s=session_expiry_s,
             keep_alive_s=0,
@@ -95,7 +95,7 @@ class Client(Connection):
             await loop.sock_connect(one, (HOST, port))
         except OSError as error:
             one.close()
-            raise BrokerBenchError(f"{self.client_id} cannot connect: {error.strerror}") from None
+            raise BrokerProcessError(f"{self.client_id} cannot connect: {error.strerror}") from None
         await loop.create_connection(lambda: self, sock=one)
         await self.settle()
 
@@ -240,7 +240,7 @@ class Publisher:
         others = [packet for packet in packets if type(packet) is not Puback]
         for packet in packets:
             if type(packet) is Puback and packet.reason >= Reason.UNSPECIFIED_ERROR:
-                raise BrokerBenchError(f"a publication was not taken: {packet}")
+                raise BrokerProcessError(f"a publication was not taken: {packet}")
         self._answered(len(packets) - len(others))
         return others
 
@@ -316,7 +316,7 @@ class Receiver:
             return
         whole = data[:whole_bytes]
         if whole[::size].count(self._first) != count:
-            raise BrokerBenchError(f"{self._name} was sent something else than notifications")
+            raise BrokerProcessError(f"{self._name} was sent something else than notifications")
         self._tally.add(count)
         if self._look is not None:
             self._look(whole, size)
@@ -333,7 +333,7 @@ class Receiver:
         self._size = at + size
         self._packet_id_at = at + 2 + int.from_bytes(data[at : at + 2], "big")
         if self._first & 0xF0 != 0x30:
-            raise BrokerBenchError(f"{self._name} was sent something else than notifications")
+            raise BrokerProcessError(f"{self._name} was sent something else than notifications")
 
     def _acknowledge(self, whole: bytes, count: int) -> None:
         answers = bytearray(b"\x40\x02\x00\x00" * count)

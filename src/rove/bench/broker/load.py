@@ -32,7 +32,12 @@ from rove.bench.broker.clients import (
 )
 from rove.client.protocol import subscribe_packet
 from rove.mqtt.packets import Filter, Subscribe
-from rove.testing.broker_processes import BrokerBenchError, allow_many_files, resident_bytes, settle
+from rove.testing.broker_processes import (
+    BrokerProcessError,
+    allow_many_files,
+    resident_bytes,
+    settle,
+)
 
 _WINDOW: Final = 500
 """Publications of a saturating publisher that are not acknowledged: half of what is allowed."""
@@ -293,7 +298,7 @@ async def _spread(job: Spread) -> Outcome:
 
 async def _idle(job: Idle) -> Outcome:
     if (allowed := allow_many_files()) < job.connections + _FILES_SPARE:
-        raise BrokerBenchError(
+        raise BrokerProcessError(
             f"{job.connections:,} connections need as many open files, and this system allows"
             f" {allowed:,} (ulimit -Hn); raise its limit or leave out the part `idle`"
         )

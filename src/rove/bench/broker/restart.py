@@ -25,14 +25,14 @@ from rove.broker.storage.records import (
     encoded,
     queue_key,
 )
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Connack, Connect
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
 from rove.serve.disk.store import Store
 from rove.testing.broker_processes import (
     HOST,
     START_S_MAX,
-    BrokerBenchError,
+    BrokerProcessError,
     await_ports,
     cpu_seconds,
     rove_starting,
@@ -138,7 +138,7 @@ def restart(folder: Path, what: Folder) -> Restart:
         ("rove_queued_messages", what.notifications),
     ):
         if metrics[name] != wanted:
-            raise BrokerBenchError(
+            raise BrokerProcessError(
                 f"{name} is {metrics[name]:,.0f} after a restart, not {wanted:,}"
             )
     return found
@@ -151,11 +151,11 @@ def first_connack(port: int, is_alive: Callable[[], bool]) -> None:
         try:
             with socket.create_connection((HOST, port), timeout=START_S_MAX) as one:
                 one.sendall(encode(Connect("first")))
-                (answer,) = Reader(version=5, from_server=True).feed(one.recv(4_096))
+                (answer,) = PacketDecoder(version=5, from_server=True).feed(one.recv(4_096))
         except ConnectionError:
             time.sleep(_POLL_S)
             continue
         if isinstance(answer, Connack) and not answer.reason:
             return
-        raise BrokerBenchError(f"the first client was not let in: {answer}")
-    raise BrokerBenchError("the broker did not start again")
+        raise BrokerProcessError(f"the first client was not let in: {answer}")
+    raise BrokerProcessError("the broker did not start again")

@@ -39,7 +39,7 @@ from rove.bench.broker.load import Durable, FanOut, Idle, Outcome, Sift, Spread
 from rove.bench.measure import Measure
 from rove.serve.disk.store import Store
 from rove.testing import broker_processes
-from rove.testing.broker_processes import BrokerBenchError, Running
+from rove.testing.broker_processes import BrokerProcessError, Running
 
 SECONDS: Final = 4.0
 
@@ -161,7 +161,7 @@ def _running(name: str, settings: dict[str, str] | None = None) -> Iterator[Runn
 
 def _nothing_lost(name: str, outcome: Outcome) -> None:
     if outcome.received != outcome.expected:
-        raise BrokerBenchError(
+        raise BrokerProcessError(
             f"{name}: {outcome.received:,} notifications came, {outcome.expected:,} were due"
         )
 
@@ -283,7 +283,7 @@ def _kept(
                 broker.kill()
         kept = _rows_kept(Path(folder) / "data", where)
     if kept != outcome.sent:
-        raise BrokerBenchError(
+        raise BrokerProcessError(
             f"{group}: {outcome.sent:,} publications were acknowledged, {kept:,} were kept"
         )
     return outcome.sent / outcome.seconds, 1e6 * outcome.broker_cpu_s / outcome.sent

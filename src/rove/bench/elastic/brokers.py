@@ -21,7 +21,7 @@ import msgspec
 
 from rove.elastic.view import LAYOUTS, MatchersView
 from rove.testing import broker_processes
-from rove.testing.broker_processes import HOST, START_S_MAX, BrokerBenchError, Running
+from rove.testing.broker_processes import HOST, START_S_MAX, BrokerProcessError, Running
 
 _POLL_S: Final = 0.05
 _MANY: Final = {"ROVE_LIMITS__SUBSCRIPTIONS_PER_SESSION_MAX": "5000000"}
@@ -71,7 +71,7 @@ def _await_matchers(broker: Running, count: int) -> None:
     end = time.monotonic() + START_S_MAX
     while (there := processes_of(view_of(broker))) < count:
         if time.monotonic() > end:
-            raise BrokerBenchError(f"the broker has {there} matchers, not {count}")
+            raise BrokerProcessError(f"the broker has {there} matchers, not {count}")
         time.sleep(_POLL_S)
 
 

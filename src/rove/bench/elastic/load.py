@@ -36,7 +36,7 @@ from rove.bench.elastic.workload import (
 )
 from rove.client.protocol import subscribe_packet
 from rove.mqtt.packets import Filter, Subscribe
-from rove.testing.broker_processes import BrokerBenchError, family, settle
+from rove.testing.broker_processes import BrokerProcessError, family, settle
 
 _PATIENCE_S: Final = 20.0
 _OVERTIME_S: Final = 1_800.0
@@ -280,7 +280,7 @@ class _Listener:
         publisher = number // PUBLISHER_NUMBERS
         last = self._last.get(publisher, -1)
         if data[begin] & 0xF6 != 0x30 or identifiers_bytes != due or number <= last:
-            raise BrokerBenchError(
+            raise BrokerProcessError(
                 f"{self._name} was told of publication {number} behind {last} with"
                 f" {identifiers_bytes} bytes of identifiers, not {due}"
             )
@@ -381,7 +381,7 @@ async def _sender(job: Job, work: Work, qos: int, number: int = 0) -> _Sender:
 def _found(watch: load.Watch, size: int, sent: int, expected: int, tally: Tally) -> Run:
     """What came, which has to be what was due."""
     if tally.received != expected:
-        raise BrokerBenchError(f"{tally.received:,} notifications came, {expected:,} were due")
+        raise BrokerProcessError(f"{tally.received:,} notifications came, {expected:,} were due")
     broker_cpu_s, matchers_cpu_s = watch.cpu_s()
     return Run(
         subscriptions=size,

@@ -21,8 +21,8 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rove.mqtt.encoder import publish_parts
 from rove.mqtt.packets import Publish
-from rove.mqtt.writing import publish_parts
 from rove.testing.workloads import AirQuality, GasInterest, GasReadings
 
 TOPIC: Final = "air/zurich"

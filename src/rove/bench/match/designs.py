@@ -31,7 +31,7 @@ from rove.match.designs.design import (
     Design,
     NewIndex,
 )
-from rove.match.designs.lees import Column, Lees, Line, Rows
+from rove.match.designs.lees import Lees, Line, LinearComparison, LinearRows
 from rove.match.designs.pes import Pes
 from rove.match.pairs import Pairs
 from rove.testing.boxes import Boxes, workload
@@ -48,8 +48,8 @@ class ArrayIndex:
     """A static index of boxes in x and y: a scan over arrays, where a change costs little."""
 
     def __init__(self) -> None:
-        columns = [Column((name,), end, False) for name in "xy" for end in (">=", "<")]
-        self._rows = Rows(tuple(columns))
+        columns = [LinearComparison((name,), end, False) for name in "xy" for end in (">=", "<")]
+        self._rows = LinearRows(tuple(columns))
 
     def add(self, id: int, conjunctions: Sequence[Conjunction]) -> None:
         """Add a box, or a strip where only one of the two is asked for."""

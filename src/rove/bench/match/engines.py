@@ -1,6 +1,6 @@
 """The engines that `rove bench match` compares, each behind one call, and their judge.
 
-The judge is the full scan (`rove.match.scan`). It is asked about every publication that any
+The judge is the full scan (`rove.bench.match.scan`). It is asked about every publication that any
 engine is measured on, so an engine that is quick because it is wrong does not get into a table:
 `Judge.check` raises. Engines that may answer for an earlier moment (PES, CLEES) say which, and
 the judge is asked about that one.
@@ -19,15 +19,15 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
+from rove.bench.match.scan import Scan
 from rove.lang import parse
 from rove.match import Evolve, Matcher
 from rove.match.forest import Forest
-from rove.match.index.building import built
+from rove.match.index.construction import built
 from rove.match.index.rows import Floats, Positions, from_boxes
 from rove.match.index.segment import Segment
 from rove.match.index.subjects import Subjects
 from rove.match.pairs import Pairs
-from rove.match.scan import Scan
 from rove.testing.boxes import Boxes, Events
 
 _CHUNKS: Final = 8

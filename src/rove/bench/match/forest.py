@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from rove.bench.match.scan import Scan
 from rove.bench.measure import Measure, seconds_for
 from rove.lang import Subscription, matches, parse
 from rove.match.forest import Forest
-from rove.match.scan import Scan
 from rove.testing.boxes import Boxes, Events, Name, workload
 
 _EVENTS = 20

@@ -13,7 +13,7 @@ from random import Random
 
 from rove.bench.measure import Measure, seconds_for
 from rove.lang.patterns import Pattern, contains
-from rove.match.patterns.texts import PatternSet
+from rove.match.patterns.pattern_set import PatternSet
 
 _SIZES = (1_000, 10_000, 100_000)
 _TEXTS = 2_000

@@ -32,7 +32,7 @@ from rove.bench.broker import load as broker_load
 from rove.bench.broker.load import FanOut, Outcome
 from rove.bench.measure import Measure
 from rove.testing import broker_processes
-from rove.testing.broker_processes import BrokerBenchError, Running, cpu_seconds
+from rove.testing.broker_processes import BrokerProcessError, Running, cpu_seconds
 
 GOAL_PERCENT: Final = 2.0
 IDLE_GOAL_PERCENT: Final = 0.5
@@ -110,7 +110,7 @@ def _loaded(broker: Running, options: Options) -> Outcome:
         )
     )
     if outcome.received != outcome.expected:
-        raise BrokerBenchError(
+        raise BrokerProcessError(
             f"monitor.recording: {outcome.received:,} notifications came, "
             f"{outcome.expected:,} were due"
         )
@@ -148,14 +148,14 @@ def compared(off: Sequence[float], on: Sequence[float]) -> Iterator[Measure]:
 
 
 def _written(broker: Running) -> Measure:
-    """That it has recorded at all; BrokerBenchError if not."""
+    """That it has recorded at all; BrokerProcessError if not."""
     end = time.monotonic() + broker_processes.START_S_MAX
     while True:
         found = broker.metrics()
         if found["rove_metrics_written_total"] > 0:
             return Measure("monitor.recording.readings", found["rove_metrics_written_total"], "")
         if time.monotonic() > end:
-            raise BrokerBenchError("monitor.recording: nothing was recorded")
+            raise BrokerProcessError("monitor.recording: nothing was recorded")
         time.sleep(0.05)
 
 

@@ -37,7 +37,7 @@ import msgspec
 from rove.bench.measure import Measure
 from rove.bench.monitor import metrics as metrics_bench
 from rove.errors import RoveError
-from rove.monitor.beside import Beside
+from rove.monitor.process import MonitorProcess
 from rove.monitor.static import Files
 from rove.testing import broker_processes
 from rove.testing.broker_processes import cpu_seconds
@@ -105,7 +105,7 @@ class _Scene:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._ends = ExitStack()
-        self._beside: Beside | None = None
+        self._beside: MonitorProcess | None = None
         self.broker_pid = 0
         self.broker_idle = 0.0
         """What the broker takes of a core when nobody asks anything."""
@@ -134,7 +134,7 @@ class _Scene:
         scenario.write_text(_scenario(options.walkers, options.clients), encoding="utf-8")
         address = f"http://127.0.0.1:{broker.http_port}"
         words = (str(scenario), "--port", "0", "--broker", address)
-        self._beside = self._ends.enter_context(Beside(*words))
+        self._beside = self._ends.enter_context(MonitorProcess(*words))
         url = self._beside.url()
         asyncio.run(_heard(url, options.settle_s, areas=False))
         return url

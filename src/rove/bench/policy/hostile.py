@@ -36,9 +36,9 @@ from rove.bench.broker.clients import Client, connect_all
 from rove.bench.measure import Measure
 from rove.client.protocol import Request, subscribe_packet
 from rove.live.connections import ignore
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Filter, Publish
-from rove.mqtt.writing import encode
-from rove.testing.broker_processes import BrokerBenchError
+from rove.testing.broker_processes import BrokerProcessError
 
 QUIET: Final = "quiet"
 WORST_MS_GOAL: Final = 50.0
@@ -171,7 +171,7 @@ def _attacked(port: int, case: str, sessions: int) -> Iterator[None]:
             process.stdin.write(msgspec.json.encode(Attack(port, case, sessions)))
             process.stdin.close()
             if process.stdout.readline() != b"ready\n":
-                raise BrokerBenchError(f"the hostile sessions of {case} did not begin")
+                raise BrokerProcessError(f"the hostile sessions of {case} did not begin")
             yield
         finally:
             process.kill()
@@ -248,7 +248,7 @@ def bystanders(port: int, group: str, case: str, sessions: int, seconds: float) 
     found = []
     for name, one in (("plain", plain), ("policy", small)):
         if not one.delays_ms:
-            raise BrokerBenchError(f"beside {case} nothing came to the bystander")
+            raise BrokerProcessError(f"beside {case} nothing came to the bystander")
         worst_ms = max(one.delays_ms)
         p99_ms = float(np.percentile(one.delays_ms, 99))
         note = f"p99 {p99_ms:.1f} ms, woken up to {late_ms:.1f} ms late"
@@ -273,7 +273,7 @@ def victim(port: int, group: str, case: str, attackers: int, seconds: float) -> 
         with _attacked(port, beside, attackers):
             late_ms = asyncio.run(_watch(port, [one], seconds, 5 * _EVERY_S))
         if not one.delays_ms:
-            raise BrokerBenchError(f"beside {beside} nothing came to the victim")
+            raise BrokerProcessError(f"beside {beside} nothing came to the victim")
         p99_ms = float(np.percentile(one.delays_ms, 99))
         note = (
             f"{len(one.delays_ms):,} came, {one.missing} did not, woken up to {late_ms:.1f} ms late"

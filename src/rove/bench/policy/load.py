@@ -31,9 +31,9 @@ from rove.bench.policy import workload as policy_work
 from rove.bench.policy.workload import FILTER, FIRST_NUMBER, NUMBER, PATIENT, TOPIC
 from rove.client.protocol import Request, subscribe_packet
 from rove.live.connections import ignore
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Filter, Publish
-from rove.mqtt.writing import encode
-from rove.testing.broker_processes import BrokerBenchError, family, settle
+from rove.testing.broker_processes import BrokerProcessError, family, settle
 
 WARM_UP: Final = 4
 """Messages before those that count."""
@@ -204,7 +204,7 @@ class Listener:
         found = self._number.search(head) if kind == _PUBLISH else None
         if found is None or (number := int(found[1]) - FIRST_NUMBER) <= self._last:
             name = self._subscriber.client.client_id
-            raise BrokerBenchError(f"{name} was sent {head[:80]!r} behind message {self._last}")
+            raise BrokerProcessError(f"{name} was sent {head[:80]!r} behind message {self._last}")
         self._current = number
         self._notes.bytes += size_bytes
 
@@ -312,7 +312,7 @@ async def _measured(
     with contextlib.suppress(asyncio.CancelledError):
         await reporting
     if not tally.received:
-        raise BrokerBenchError(f"of {expected:,} notifications none came")
+        raise BrokerProcessError(f"of {expected:,} notifications none came")
     broker_cpu_s, workers_cpu_s = watch.cpu_s()
     p50_ms, p99_ms = load.percentiles(notes.delays(monitor.sent_at)[1], 50, 99)
     return Outcome(

@@ -1,9 +1,10 @@
 """A doctor's device in virtual time: what reaches it over a poor link, and how long it lasts.
 
 SUBLIM's second and third experiment took PDAs, a radio and hours. Here the broker is the real one
-(`rove.testing.mqtt.World`: its core, without sockets), the policy is the real one and pictures are
-really made smaller; time, link and battery are simulated (`rove.client.devices`). So five minutes
-take a second, and the same seed gives the same figures.
+(`rove.testing.mqtt.SimulatedBroker`: its core, without sockets), the policy is the real one and
+pictures
+are really made smaller; time, link and battery are simulated (`rove.client.devices`). So five
+minutes take a second, and the same seed gives the same figures.
 
 - The link carries one message after the other at a rate that is drawn anew every ten seconds,
   between 300 kb/s and 3 Mb/s, evenly on a logarithmic scale. A message that would have to wait for
@@ -28,12 +29,12 @@ import msgspec
 from rove.bench.policy import workload as policy_work
 from rove.bench.policy.workload import FILTER, PATIENT, PICTURES, TOPIC, WIDTH
 from rove.client.devices import EnergyModel, SimulatedBattery, SimulatedNetwork
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Publish
-from rove.mqtt.writing import encode
 from rove.policy.jobs import Answer, Compress, Compressed, Compression, Job
 from rove.policy.limits import PolicyLimits
 from rove.policy.working import answer_of
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 from rove.testing.policies import SimulatedWorkers
 
 REPORT_S: Final = 30.0
@@ -82,7 +83,7 @@ class Ward:
     """A broker with a monitor that publishes and one doctor's device."""
 
     def __init__(self, policy: str) -> None:
-        self.world = World(policies=PolicyLimits(), workers=Clerk())
+        self.world = SimulatedBroker(policies=PolicyLimits(), workers=Clerk())
         self.began_at = self.world.now
         self._doctor = self.world.connect("doctor")
         self._monitor = self.world.connect("monitor")

@@ -20,10 +20,8 @@ from rove.broker.counters import Counters
 from rove.broker.faults import Attempt
 from rove.broker.gate import Gate
 from rove.broker.limits import Limits
-from rove.broker.notifications.notification import Notification
 from rove.broker.publications.publication import Publication
-from rove.broker.sessions.links import Link
-from rove.broker.sessions.session import PACKET_ID_MAX, Entry, Session
+from rove.broker.sessions.session import PACKET_ID_MAX, Entry, Link, Notification, Session
 from rove.broker.storage.records import encoded
 from rove.broker.subscriptions.routes import Target
 from rove.mqtt.packets import Pubrel, Reason

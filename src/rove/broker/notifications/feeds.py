@@ -25,10 +25,9 @@ import msgspec
 from rove.broker.context import BrokerContext
 from rove.broker.publications.publication import Publication
 from rove.broker.publications.retained_store import RetainedStore
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Session, Subscription
 from rove.broker.storage.records import encoded
 from rove.broker.subscriptions.router import Router
-from rove.broker.subscriptions.subscription import Subscription
 from rove.mqtt.packets import NO_PROPERTIES, Properties, Publish
 from rove.mqtt.topics import name_fault, text_fault
 

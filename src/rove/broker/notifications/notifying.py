@@ -15,16 +15,13 @@ import msgspec
 
 from rove.broker.context import BrokerContext
 from rove.broker.notifications.delivery import Delivery
-from rove.broker.notifications.notification import Notification, selection
 from rove.broker.policies.agents import Agents
-from rove.broker.policies.slots import PolicySlot
 from rove.broker.publications.publication import Publication
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Notification, PolicySlot, Session, Subscription, selection
 from rove.broker.sessions.variables import Variables
 from rove.broker.storage.publication_log import PublicationLog
 from rove.broker.subscriptions.router import Router
 from rove.broker.subscriptions.routes import RankedHit, Route, Target
-from rove.broker.subscriptions.subscription import Subscription
 
 UNDECIDED: Final = "$rove/undecided"
 _WHY: Final = {"initial": b'{"initial":true}', "promoted": b'{"promoted":true}'}

@@ -1,10 +1,10 @@
 """Policies in the way of notifications: who has one, what it is shown, and what becomes of that.
 
-A notification for somebody with a policy becomes a pending decision (`rove.broker.policies.slots`).
-Nearly all are decided at once, within the turn. One that needs a picture made smaller waits until a
-worker has done so and is then begun again; one that takes more steps than a turn can spare is done
-by a worker as a whole; with `isolation = "process"`, all are. Meanwhile whatever else is for that
-policy waits behind it, and nobody else does.
+A notification for a session with a policy becomes a `PendingDecision`. Nearly all are decided at
+once, within the turn. One that needs a picture made smaller waits until a worker has done so and is
+then started again; one that takes more steps than a turn can spare is run by a worker as a whole;
+with `isolation = "process"`, all are. Meanwhile other notifications for that policy wait behind it,
+and no other client is held up.
 
 A call happens at the moment in which its result is taken: then its outputs, the variables that it
 set, what its agent remembers and the end of the pending decision are one change, committed as one.
@@ -20,19 +20,23 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from rove.broker.context import BrokerContext
-from rove.broker.notifications.notification import Notification
+from rove.broker.policies.compiler import JobOwner, PolicyCompiler
 from rove.broker.policies.decisions import Decisions
-from rove.broker.policies.slots import PendingDecision, PolicySlot, Shown, SubscriberContext
 from rove.broker.policies.store import PolicyStore
 from rove.broker.publications.publication import Publication
-from rove.broker.sessions.holding import Holding
-from rove.broker.sessions.links import Link
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import (
+    Link,
+    Notification,
+    PendingDecision,
+    PolicySlot,
+    Session,
+    Shown,
+    SubscriberContext,
+    Subscription,
+)
 from rove.broker.sessions.variables import Variables
 from rove.broker.storage.records import PendingDecisionRow
 from rove.broker.storage.subscription_log import SubscriptionLog
-from rove.broker.subscriptions.subscription import Subscription
-from rove.policy.accounts import Account
 from rove.policy.agents import Agent, Kept
 from rove.policy.compiling import Policy
 from rove.policy.jobs import (
@@ -71,9 +75,6 @@ SHOWN_MAX: Final = 64
 _LIMITED: Final = ("steps", "time")
 """What a call is stopped by, within a turn or as a light one, that is begun again with more."""
 
-Asker = tuple[PolicySlot, PendingDecision, Compression | None] | Link
-"""A decision that waits, or a client that sets a policy."""
-
 
 def _passing(arrived: Arrived) -> Outcome:
     """A message goes on as it came."""
@@ -90,24 +91,21 @@ class Agents:
         policies: PolicyStore,
         decisions: Decisions,
         log: SubscriptionLog,
-        limits: PolicyLimits | None,
         workers: Workers | None,
         isolation: Isolation,
     ) -> None:
-        """Without limits there are no policies."""
         self._context = context
         self._variables = variables
-        self.limits = limits
         self.isolation = isolation
-        self._clock = None if workers is None else workers.clock
-        self.pool: Pool[Asker] | None = None if workers is None else Pool(workers)
+        self._clock = policies.clock
+        self.pool: Pool[JobOwner] | None = None if workers is None else Pool(workers)
         self.policies = policies
         self._decisions = decisions
         self._pending = decisions.pending
         self._log = log
         self._spent_s = 0.0
         """By calls that were not brief, in this turn."""
-        self.holding = Holding(context, self, self._clock)
+        self.compiler = PolicyCompiler(context, policies, self.pool)
         self.has_turn = False
         """Whether `work` has to be called in this turn; also for what workers have done."""
         self._later: dict[PolicySlot, None] = {}
@@ -147,8 +145,8 @@ class Agents:
         return self._begin(slot)
 
     def _begin(self, slot: PolicySlot) -> bool:
-        assert self.limits is not None
-        return slot.account.begin(slot.agent, self._context.now, self.limits)
+        assert self.policies.limits is not None
+        return slot.account.begin(slot.agent, self._context.now, self.policies.limits)
 
     def remove_policy(self, session: Session, subscription: Subscription | None = None) -> bool:
         """Let there be none; what waits for its decision goes on. False if there was none."""
@@ -211,8 +209,8 @@ class Agents:
                 self._pending.end(pending)
             self._log.policy_set(subscriber.slot, self._context.now, is_over=True)
             self.policies.leave(subscriber.slot)
-        if subscriber is not None and self.limits is not None:
-            self.policies.remember(self.policies.account(session), self.limits)
+        if subscriber is not None and self.policies.limits is not None:
+            self.policies.remember(self.policies.account(session), self.policies.limits)
 
     # -- notifications -------------------------------------------------------------------------
 
@@ -224,13 +222,13 @@ class Agents:
         subscriber = one.session.subscriber
         assert subscriber is not None
         slot = own or subscriber.slot
-        if slot is None or self.limits is None:
+        if slot is None or self.policies.limits is None:
             self._decisions.pass_on(one)
             return
         self.has_turn = True
         shown = self._show(one)
         if slot.waiting or self._spent_s > TURN_S:
-            self._queue(slot, PendingDecision(one, shown, {}), self.limits)
+            self._queue(slot, PendingDecision(one, shown, {}), self.policies.limits)
             return
         result: Outcome | Stopped | Wanted | None = None
         cpu_s = 0.0
@@ -268,7 +266,7 @@ class Agents:
             agent.is_slow
             or agent.suspended_until is not None
             or self.isolation == "process"
-            or self.is_over_share(slot.account)
+            or self.policies.is_over_share(slot.account)
         )
 
     def _pass(self, one: Notification, slot: PolicySlot, result: Outcome, cpu_s: float) -> bool:
@@ -311,7 +309,7 @@ class Agents:
 
         `result` is what the policy has said already.
         """
-        limits, now = self.limits, self._context.now
+        limits, now = self.policies.limits, self._context.now
         assert limits is not None
         if result is None:
             shown = self._shown_in(pending)
@@ -320,7 +318,7 @@ class Agents:
             if decision is not None:
                 self._decisions.happen(slot, pending, shown, decision, now)
                 return True
-            if self.is_over_share(slot.account):
+            if self.policies.is_over_share(slot.account):
                 text = f"more than {limits.share:.0%} of a processor over {limits.share_s:g} s"
                 result = Stopped("share", text)
             elif self.pool is not None and (self.isolation == "process" or slot.agent.is_slow):
@@ -344,17 +342,10 @@ class Agents:
     @property
     def _inline_steps_max(self) -> int | None:
         """Steps that a call may take here, if there is somebody who can take over."""
-        limits = self.limits
+        limits = self.policies.limits
         if self.pool is None or limits is None or limits.inline_steps_max >= limits.steps_max:
             return None
         return limits.inline_steps_max
-
-    def is_over_share(self, account: Account) -> bool:
-        """Whether a user's policies have used more than they may."""
-        if self._clock is None:
-            return False
-        assert self.limits is not None
-        return account.allowance.is_used_up(self.limits, self._context.now, self._clock())
 
     def _call(
         self,
@@ -364,7 +355,7 @@ class Agents:
     ) -> tuple[Outcome | Stopped | Wanted, float]:
         """Ask the policy; what it says, and the time that it took."""
         clock, session = self._clock, slot.session
-        assert self.limits is not None
+        assert self.policies.limits is not None
         if not results and self.pool is not None:
             results = self.pool.compressed
         begun_s = 0.0 if clock is None else clock()
@@ -375,11 +366,11 @@ class Agents:
                 arrived,
                 session.me,
                 self._context.now,
-                self.limits,
+                self.policies.limits,
                 automatic=session.automatic,
                 results=results,
                 steps_max=steps_max,
-                time_ms=None if steps_max is None else min(INLINE_MS, self.limits.time_ms),
+                time_ms=None if steps_max is None else min(INLINE_MS, self.policies.limits.time_ms),
                 clock=clock,
             )
         except Exception as error:
@@ -424,7 +415,7 @@ class Agents:
         return True
 
     def _ask(
-        self, slot: PolicySlot, pending: PendingDecision, limits: PolicyLimits, pool: Pool[Asker]
+        self, slot: PolicySlot, pending: PendingDecision, limits: PolicyLimits, pool: Pool[JobOwner]
     ) -> None:
         """Have a worker do the whole call, when those that the session has asked for are done.
 
@@ -490,7 +481,7 @@ class Agents:
         self._shown.clear()
         self.has_turn = bool(self._later)
 
-    def _take(self, ready: Ready[Asker]) -> None:
+    def _take(self, ready: Ready[JobOwner]) -> None:
         """Go on with what a worker has done, as a step."""
         assert not isinstance(ready.asker, Link)
         slot, pending, _ = ready.asker
@@ -532,7 +523,7 @@ class Agents:
         pending = slot.leave()
         self._context.steps.undoes(slot.enter_first, pending)
 
-    def _answered(self, ready: Ready[Asker]) -> None:
+    def _answered(self, ready: Ready[JobOwner]) -> None:
         assert not isinstance(ready.asker, Link)
         slot, pending, _ = ready.asker
         if ready.is_first:
@@ -556,7 +547,9 @@ class Agents:
             if slot.waiting and slot.waiting[0] is pending:
                 self._go_on(slot)
 
-    def _is_decided(self, slot: PolicySlot, pending: PendingDecision, ready: Ready[Asker]) -> bool:
+    def _is_decided(
+        self, slot: PolicySlot, pending: PendingDecision, ready: Ready[JobOwner]
+    ) -> bool:
         """Take what a worker says; False if another has been asked."""
         answer = ready.answer
         assert not isinstance(ready.asker, Link)
@@ -587,7 +580,7 @@ class Agents:
         if pending.is_light and isinstance(result, Stopped) and result.kind in _LIMITED:
             slot.agent.is_slow = slot.agent.is_long = True
             return self._try(slot, pending)
-        if pending.me is slot.session.me and pending.limits is self.limits:
+        if pending.me is slot.session.me and pending.limits is self.policies.limits:
             self._settle(slot, pending, result, pending.asked_at)
             return True
         pending.attempts += 1
@@ -639,17 +632,17 @@ class Agents:
         is_lost: bool = False,
     ) -> None:
         """Take a result; one that is lost came about by the machine, not by the policy."""
-        assert self.limits is not None
+        assert self.policies.limits is not None
         begun_s = 0.0 if self._clock is None else self._clock()
         shown = self._shown_in(pending)
         size_bytes = len(shown.arrived.payload)
         self._context.steps.undo.append(slot.agent.before())
         self._context.steps.undo.append(slot.account.before())
         decision = slot.agent.settle(
-            result, now, self.limits, size_bytes=size_bytes, cpu_s=pending.cpu_s
+            result, now, self.policies.limits, size_bytes=size_bytes, cpu_s=pending.cpu_s
         )
         if decision.kind and decision.kind != "crowded":
-            slot.account.offended(slot.agent, now, self.limits)
+            slot.account.offended(slot.agent, now, self.policies.limits)
         self._decisions.happen(slot, pending, shown, decision, now, is_lost=is_lost)
         if self._clock is not None:
             self._spend(slot, self._clock() - begun_s)
@@ -658,7 +651,7 @@ class Agents:
 
     def restore_agent(self, key: str, kept: Kept) -> None:
         """A policy was there before a restart."""
-        self.policies.restore(key, kept, self.holding.compiled)
+        self.policies.restore(key, kept, self.compiler.compiled)
 
     def restore_pending(
         self, key: int, row: PendingDecisionRow, session: Session, publication: Publication

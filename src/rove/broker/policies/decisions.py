@@ -11,11 +11,10 @@ import msgspec
 
 from rove.broker.context import BrokerContext
 from rove.broker.notifications.delivery import Delivery
-from rove.broker.notifications.notification import Notification
-from rove.broker.policies.slots import POLICY, PendingDecision, PolicySlot, Shown
 from rove.broker.policies.store import PendingDecisions, PolicyStore
 from rove.broker.publications.publication import Publication
 from rove.broker.publications.retained_store import RetainedStore
+from rove.broker.sessions.session import POLICY, Notification, PendingDecision, PolicySlot, Shown
 from rove.broker.sessions.variables import Variables
 from rove.broker.storage.publication_log import PublicationLog, why_decided
 from rove.policy.agents import Decision, Notice

@@ -12,13 +12,17 @@ from collections.abc import Callable
 
 from rove.broker.context import BrokerContext
 from rove.broker.notifications.delivery import Delivery
-from rove.broker.policies.slots import PendingDecision, PolicySlot, slot_key
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import (
+    PendingDecision,
+    PolicySlot,
+    Session,
+    Subscription,
+    slot_key,
+)
 from rove.broker.sessions.variables import Variables
 from rove.broker.storage.records import encoded, queue_key
 from rove.broker.storage.subscription_log import SubscriptionLog
 from rove.broker.subscriptions.router import Router
-from rove.broker.subscriptions.subscription import Subscription
 from rove.policy.accounts import Account, Accounts
 from rove.policy.agents import Agent, Kept
 from rove.policy.compiling import Policy
@@ -31,8 +35,17 @@ class PolicyStore:
     """All policies, in their slots."""
 
     def __init__(
-        self, context: BrokerContext, router: Router, variables: Variables, log: SubscriptionLog
+        self,
+        context: BrokerContext,
+        router: Router,
+        variables: Variables,
+        log: SubscriptionLog,
+        limits: PolicyLimits | None,
+        clock: Callable[[], float] | None,
     ) -> None:
+        """Without limits there are no policies; without a clock, no share of a processor."""
+        self.limits = limits
+        self.clock = clock
         self._context = context
         self._router = router
         self._variables = variables
@@ -49,6 +62,12 @@ class PolicyStore:
         user = session.identity.user
         name = f"client {session.client_id}" if user is None else f"user {user}"
         return self._accounts.of(name)
+
+    def is_over_share(self, account: Account) -> bool:
+        """Whether a user's policies have used more than they may."""
+        if self.clock is None or self.limits is None:
+            return False
+        return account.allowance.is_used_up(self.limits, self._context.now, self.clock())
 
     def remember(self, account: Account, limits: PolicyLimits) -> None:
         """Keep what a user owes, even if no policy of it is there, or none is left."""

@@ -19,8 +19,8 @@ from rove.broker.storage.records import PublicationRow
 from rove.lang.attributes import members_of, merged
 from rove.lang.selection import selected
 from rove.lang.tree import Attribute, Literal, Subscription
+from rove.mqtt.encoder import publish_parts
 from rove.mqtt.packets import NO_PROPERTIES, V5, Properties, Publish
-from rove.mqtt.writing import publish_parts
 
 PARTS_MAX = 64
 """Forms in which a publication is ready to be sent; each holds its payload once more, and one that

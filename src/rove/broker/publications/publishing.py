@@ -18,8 +18,7 @@ from rove.broker.publications.publication import Publication, user_property
 from rove.broker.publications.queue import PublicationQueue, Taken
 from rove.broker.publications.recent import Recent
 from rove.broker.publications.retained_store import RetainedStore
-from rove.broker.sessions.links import Link
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Link, Session
 from rove.broker.storage.publication_log import PublicationLog
 from rove.broker.storage.records import received_key
 from rove.broker.subscriptions.router import Router

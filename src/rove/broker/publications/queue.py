@@ -25,11 +25,9 @@ from rove.broker.notifications.notifying import Notifying
 from rove.broker.publications.publication import Publication
 from rove.broker.publications.recent import Recent
 from rove.broker.publications.retained_store import Replaced
-from rove.broker.sessions.links import Link
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Link, Session, Subscription
 from rove.broker.subscriptions.router import Router
 from rove.broker.subscriptions.routes import NOBODY, Batch, MatchResult, RankedHit
-from rove.broker.subscriptions.subscription import Subscription
 
 
 class Taken(msgspec.Struct, gc=False, eq=False):

@@ -27,7 +27,7 @@ from rove.broker.notifications.delivery import Delivery
 from rove.broker.publications.publication import Name, Publication
 from rove.broker.storage.journal import Key
 from rove.broker.storage.records import USER_UNKNOWN, encoded
-from rove.mqtt.trees import NameTree
+from rove.mqtt.topic_trees import NameTree
 
 ENDS_SPARE = 100
 """Moments of what has gone that are left alone before they are cleared away."""

@@ -19,8 +19,7 @@ from rove.broker.policies.agents import Agents
 from rove.broker.publications.publication import Publication
 from rove.broker.publications.publishing import Publishing
 from rove.broker.sessions.aliases import Aliases
-from rove.broker.sessions.links import Link
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Link, Session
 from rove.broker.sessions.variables import Variables
 from rove.broker.storage.records import encoded, received_key
 from rove.broker.subscriptions.subscribing import Subscribing

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rove.broker.context import BrokerContext
-from rove.broker.sessions.links import Link
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Link, Session
 
 CONGESTED_SHARE = 0.5
 """Publishers are paused when so many of the receivers cannot keep up; fewer are on their own."""

@@ -1,4 +1,7 @@
-"""A client's session: what it subscribed to, what waits for it, what is under way to it.
+"""A client's session and everything that belongs to it: connection, subscriptions, policies, queue.
+
+These types refer to each other (a session has subscriptions, a subscription its session), so they
+stand together. They hold state and decide nothing; other modules do that.
 
 A session outlives its connection for as long as the client asked for (CUPUS: a subscriber stays
 *registered* while it is *disconnected*). One that does is *durable*: everything in it is kept in
@@ -6,30 +9,178 @@ the journal. One that ends with its connection is never written.
 
 Notifications of QoS 1 and 2 are entries of a queue. An entry is given a packet identifier when it
 is sent, is then *in flight*, and goes when the client has acknowledged it.
+
+A policy has a *slot* at its session or at one subscription: an agent (`rove.policy.agents`) and, in
+order, the *pending decisions*, which are notifications that wait for the agent. Each has everything
+that is needed to go on with it later. A session gets a `SubscriberContext` with its first policy or
+its first report; sessions without one cost nothing.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
 from rove.broker.access import Identity
 from rove.broker.publications.publication import Publication
-from rove.broker.storage.records import QueueRow, SessionRow, queue_key
-from rove.broker.subscriptions.costs import Spent
+from rove.broker.sessions.aliases import Aliases
+from rove.broker.storage.records import (
+    PendingDecisionRow,
+    QueueRow,
+    SessionRow,
+    SubscriptionRow,
+    queue_key,
+)
+from rove.broker.subscriptions.interest import Interest, Spent, SubscriptionKey, key_of
+from rove.lang.errors import visible
 from rove.lang.tree import Attribute
-from rove.mqtt.packets import Will
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode_within
+from rove.mqtt.packets import V5, V311, Connect, Filter, Malformed, Packet, Properties, Will
+from rove.mqtt.topics import split_shared
+from rove.policy.accounts import Account
+from rove.policy.agents import Agent
+from rove.policy.automatic import Traffic
+from rove.policy.jobs import Compressed, Compression, Run
+from rove.policy.limits import PolicyLimits
+from rove.policy.messages import Arrived, User
+from rove.policy.view import PolicyView
 
-if TYPE_CHECKING:
-    from rove.broker.policies.slots import SubscriberContext
-    from rove.broker.sessions.links import Link
-    from rove.broker.subscriptions.subscription import Subscription, SubscriptionKey
-
-PACKET_ID_MAX = 65_535
+ALIASES_NONE: dict[int, str] = {}
+PACKET_ID_MAX: Final = 65_535
+POLICY: Final = "$rove/policy"
+"""Where a client sets a policy, and is told of it."""
 Select = tuple[Attribute, ...] | None
+
+
+# -- connections ------------------------------------------------------------------------------
+
+
+class Link:
+    """One connection; the fields above the line are the shell's to read or write."""
+
+    __slots__ = (
+        "aliases",
+        "authenticating",
+        "buffered_bytes",
+        "closing",
+        "connected_at",
+        "deadline",
+        "heard_at",
+        "held",
+        "identity",
+        "inflight_max",
+        "is_http_publisher",
+        "is_paused",
+        "is_publisher",
+        "keep_alive_s",
+        "moved_at",
+        "name",
+        "needs_care",
+        "open_publishes",
+        "out",
+        "packet_bytes_max",
+        "peer",
+        "pending",
+        "reader",
+        "seen_bytes",
+        "sent_aliases",
+        "session",
+        "stuck_at",
+        "takes_lines",
+        "version",
+        "waits_for",
+        "wants_problems",
+        "welcomed_by",
+    )
+
+    def __init__(self, name: str, now: float, packet_bytes_max: int) -> None:
+        self.name = name
+        """Where it comes from, for logs."""
+        self.out: list[bytes] = []
+        """To be sent, in order. The shell empties it."""
+        self.buffered_bytes = 0
+        """What the shell was given and the system has not taken yet; the shell keeps it true."""
+        self.closing = False
+        """Send what is in `out`, then close."""
+        self.identity: Identity | None = None
+        """Set by the shell where it is known before CONNECT (the HTTP interface)."""
+        self.is_http_publisher = False
+        """Set by the shell where its HTTP interface publishes: nobody else may have its ids."""
+        self.is_paused = False
+        """Read nothing from it for the moment."""
+        self.takes_lines = False
+        """Reason strings may have several lines; set by the shell where people read them."""
+        self.peer: Any = None
+        """Whatever the shell sends through; the broker never looks at it."""
+        # ------------------------------------------------------------------------------------
+        self.reader = PacketDecoder(packet_bytes_max=packet_bytes_max)
+        self.session: Session | None = None
+        self.authenticating: Connect | None = None
+        self.held: Packet | None = None
+        """A packet that waits for a worker (`rove.broker.policies.compiler`)."""
+        self.pending: list[Packet | Malformed] = []
+        """Packets that came while it was being found out who it is, or behind one that is held."""
+        self.connected_at = self.heard_at = now
+        self.deadline = math.inf
+        self.keep_alive_s = 0
+        self.version: int = V5
+        self.packet_bytes_max: int | None = None
+        """What the client is ready to receive."""
+        self.sent_aliases: Aliases | None = None
+        """Numbers for topics that we send; None if the client takes none."""
+        self.needs_care = False
+        """What it is sent has to be made for it: its size or its topics matter."""
+        self.inflight_max = 0
+        self.open_publishes = 0
+        """QoS 1 and 2 from it that are not acknowledged yet."""
+        self.aliases = ALIASES_NONE
+        self.is_publisher = False
+        self.stuck_at = now
+        """When it last ceased to take what it is sent."""
+        self.moved_at = now
+        """While it is stuck: when it last took something of what waits for it."""
+        self.seen_bytes = 0
+        """What waited for it when it was last looked at."""
+        self.waits_for = 0
+        """The commit that QoS 0 waits for, so that nothing new overtakes what is kept."""
+        self.welcomed_by = 0
+        """The commit that CONNACK waits for: nothing may be sent before it."""
+        self.wants_problems = True
+        """Whether reason strings may be sent where they are no error of the connection."""
+
+    def encoded(self, packet: Packet) -> bytes | None:
+        """A packet in the client's version, without what is too much for it."""
+        return encode_within(packet, self.version, self.packet_bytes_max)
+
+    def explained(self, text: str) -> Properties:
+        """A reason string as the client takes it.
+
+        That is, in one line: Mosquitto's library closes the connection over a control character
+        (the specification advises against them).
+        """
+        return Properties(reason_string=text if self.takes_lines else in_one_line(text))
+
+    @property
+    def is_v5(self) -> bool:
+        return self.version == V5
+
+    @property
+    def is_v311(self) -> bool:
+        return self.version == V311
+
+
+def in_one_line(text: str) -> str:
+    """A text without control characters, and without the line of carets of a diagnostic."""
+    lines = [line.strip() for line in text.split("\n")]
+    return visible("; ".join(line for line in lines if line.strip("^")))
+
+
+# -- sessions ---------------------------------------------------------------------------------
 
 
 class Entry(msgspec.Struct, gc=False, eq=False):
@@ -170,3 +321,315 @@ class Session:
             tuple(sorted(self.automatic)),
             self.began_at,
         )
+
+
+# -- subscriptions ----------------------------------------------------------------------------
+
+
+class Subscription:
+    """One subscription of one session."""
+
+    __slots__ = (
+        "accepted_at",
+        "filter_number",
+        "group",
+        "identifier",
+        "interest",
+        "key",
+        "no_local",
+        "number",
+        "qos",
+        "retain_as_published",
+        "session",
+        "slot",
+        "topic_filter",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        session: Session,
+        asked: Filter,
+        identifier: int,
+        interest: Interest | None,
+        accepted_at: float,
+    ) -> None:
+        self.number = number
+        self.session = session
+        self.key: SubscriptionKey = key_of(asked.topic_filter, identifier, interest)
+        topic_filter = asked.topic_filter
+        if interest is not None:
+            topic_filter = topic_filter.removesuffix(f"?{interest.text}")
+        shared = split_shared(topic_filter)
+        self.group: str | None = None
+        """The name of the group whose members share what comes."""
+        if shared is not None:
+            self.group, topic_filter = shared
+        self.topic_filter = topic_filter
+        """Without the group and without a text."""
+        self.qos = asked.qos
+        self.no_local = asked.no_local
+        self.retain_as_published = asked.retain_as_published
+        self.identifier = identifier
+        """0 is none."""
+        self.interest = interest
+        self.accepted_at = accepted_at
+        self.slot: PolicySlot | None = None
+        """Its own policy, instead of its session's."""
+        self.filter_number = 0
+        """The number of the topic filter among those of subscriptions with a text."""
+
+    def row(self) -> SubscriptionRow:
+        """As it is written to disk."""
+        row = SubscriptionRow(
+            self.session.client_id,
+            self.key[0],
+            self.qos,
+            self.no_local,
+            self.retain_as_published,
+            self.identifier,
+            self.accepted_at,
+        )
+        if self.interest is not None:
+            row.text, row.evolve = self.interest.text, self.interest.evolve_text
+            row.uses_me, row.is_ranked = self.interest.uses_me, self.interest.is_ranked
+            row.filter_number, row.engine = self.filter_number, self.interest.engine
+            row.matching_steps = self.interest.cost.matching_steps
+            row.moving_steps = self.interest.cost.moving_steps
+        return row
+
+
+# -- notifications ----------------------------------------------------------------------------
+
+
+class Notification(msgspec.Struct, eq=False):
+    """What one session is to be told, and how."""
+
+    session: Session
+    publication: Publication
+    qos: int
+    """As granted; the publication's own may be less."""
+    retain: bool
+    ids: tuple[int, ...]
+    select: Select = None
+    """What of the publication is sent; None for all of it."""
+    numbers: tuple[int, ...] = ()
+    """Of the subscriptions, for the log."""
+    why: bytes = b""
+    """For the log: why it comes later than its publication."""
+    waits: bool = False
+    """It goes behind what waits for the commit of this turn."""
+
+    @classmethod
+    def restored(
+        cls, row: PendingDecisionRow, session: Session, publication: Publication
+    ) -> Notification:
+        """As it was written to disk (`PendingDecision.row`)."""
+        return cls(
+            session,
+            publication,
+            row.qos,
+            row.retain,
+            row.ids,
+            row.select,
+            row.numbers,
+            row.why,
+            row.waits,
+        )
+
+
+def selection(subscriptions: Sequence[Subscription]) -> Select:
+    """What of a publication is sent that meets all these: whatever one of them selects."""
+    chosen: dict[object, None] = {}
+    selected = []
+    for one in subscriptions:
+        select = None if one.interest is None else one.interest.parsed.select
+        if select is None:
+            return None
+        for attribute in select:
+            if attribute not in chosen:
+                chosen[attribute] = None
+                selected.append(attribute)
+    return tuple(selected)
+
+
+# -- policies ---------------------------------------------------------------------------------
+
+
+class Shown(msgspec.Struct, eq=False):
+    """A publication as policies see it, and what became of it that others may share."""
+
+    arrived: Arrived
+    derived: dict[tuple[int | bytes, User], Publication] = {}
+    """By the identity of the payload, which is kept alive here, or by the payload itself if it is
+    from a worker, and the user properties; as many as `Arrived` remembers."""
+
+
+class PendingDecision(msgspec.Struct, eq=False):
+    """A notification that a policy has to decide on."""
+
+    notification: Notification
+    shown: Shown | None
+    """None until its turn, after a restart: then nobody shares it, and there may be very many."""
+    results: dict[Compression, Compressed]
+    """Pictures that were made smaller for it."""
+    me: object = None
+    """The variables that a worker was given for the whole call."""
+    agent: Agent | None = None
+    """Whose policy a worker was asked for."""
+    limits: PolicyLimits | None = None
+    """Of that call; these, the agent and the variables must still hold at its end."""
+    asked_at: float = 0.0
+    attempts: int = 0
+    cpu_s: float = 0.0
+    is_light: bool = False
+    """The worker was asked for the first steps only."""
+    key: int = 0
+    """Where it is kept in the journal; 0 is nowhere."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it counts for while it waits."""
+        return len(self.notification.publication.payload)
+
+    def row(self, subscription: int, queued_at: float) -> PendingDecisionRow:
+        """As it is written to disk."""
+        one = self.notification
+        return PendingDecisionRow(
+            one.publication.number,
+            subscription,
+            one.qos,
+            one.retain,
+            one.ids,
+            one.select,
+            one.numbers,
+            one.why,
+            one.waits,
+            queued_at,
+        )
+
+
+class PolicySlot:
+    """An agent in its place."""
+
+    __slots__ = ("account", "agent", "session", "subscription", "waiting")
+
+    def __init__(
+        self,
+        agent: Agent,
+        session: Session,
+        subscription: Subscription | None,
+        account: Account,
+    ) -> None:
+        self.agent = agent
+        self.session = session
+        self.account = account
+        """Of the user who has set the policy."""
+        self.subscription = subscription
+        """None for the whole session."""
+        self.waiting: deque[PendingDecision] = deque()
+        """The first is being worked on."""
+
+    # Each of these counts first and moves then: what fails has done nothing, so that undoing a
+    # step never moves or counts what it did not.
+
+    def enter(self, pending: PendingDecision) -> None:
+        """Let a pending decision wait, behind the others."""
+        self.account.wait(pending.size_bytes)
+        self.waiting.append(pending)
+
+    def enter_first(self, pending: PendingDecision) -> None:
+        """Let a pending decision wait, before the others."""
+        self.account.wait(pending.size_bytes)
+        self.waiting.appendleft(pending)
+
+    def leave(self) -> PendingDecision:
+        """The first pending decision waits no more."""
+        self.account.wait(-self.waiting[0].size_bytes)
+        return self.waiting.popleft()
+
+    def retract(self, pending: PendingDecision) -> None:
+        """A pending decision waits no more, wherever it stands."""
+        if pending in self.waiting:
+            self.account.wait(-pending.size_bytes)
+            self.waiting.remove(pending)
+
+    def swap(self, waiting: deque[PendingDecision]) -> None:
+        """Let these wait here instead of those that do."""
+        size_bytes = sum(pending.size_bytes for pending in waiting)
+        self.account.wait(size_bytes - sum(pending.size_bytes for pending in self.waiting))
+        self.waiting = waiting
+
+    @property
+    def number(self) -> int:
+        """Of the subscription; 0 for the whole session."""
+        return 0 if self.subscription is None else self.subscription.number
+
+    @property
+    def key(self) -> str:
+        """Where the agent is kept in the journal."""
+        return slot_key(self.session, self.subscription)
+
+    def job(
+        self,
+        pending: PendingDecision,
+        arrived: Arrived,
+        limits: PolicyLimits,
+        light: tuple[int, int],
+    ) -> Run:
+        """What a worker is asked to do for a pending decision; its number is given to it later.
+
+        `light` are the steps and the milliseconds after which it is begun again as a long one.
+        """
+        session, agent = self.session, self.agent
+        return Run(
+            0,
+            agent.policy.text,
+            arrived.topic,
+            arrived.payload,
+            arrived.user,
+            session.me,
+            tuple(session.automatic),
+            dict(agent.memory),
+            pending.asked_at,
+            limits,
+            agent.policy.code,
+            *light,
+        )
+
+    def view(self) -> PolicyView:
+        """What there is to see of it."""
+        agent, subscription = self.agent, self.subscription
+        return PolicyView(
+            self.session.client_id,
+            self.number,
+            0 if subscription is None else subscription.identifier,
+            "" if subscription is None else subscription.topic_filter,
+            agent.policy.text,
+            agent.set_at,
+            agent.suspended_until,
+            len(self.waiting),
+            agent.last_trouble,
+            agent.tally,
+        )
+
+
+def slot_key(session: Session, subscription: Subscription | None) -> str:
+    """Where the policy of a session, or of one subscription, is kept in the journal."""
+    return f"{0 if subscription is None else subscription.number}/{session.client_id}"
+
+
+class SubscriberContext:
+    """What the broker does for one session beside delivering."""
+
+    __slots__ = ("is_asking", "slot", "traffic", "turns")
+
+    def __init__(self) -> None:
+        self.slot: PolicySlot | None = None
+        """The policy of the whole session."""
+        self.traffic = Traffic()
+        """Notifications while the client was there."""
+        self.is_asking = False
+        """A worker does a whole call for it."""
+        self.turns: deque[tuple[PolicySlot, PendingDecision]] = deque()
+        """Who asks next; the pending decision is the first that waits there, or has gone."""

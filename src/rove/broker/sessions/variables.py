@@ -9,19 +9,18 @@ subscribed to `$rove/me`. What was published before is matched by what the varia
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
+from rove.broker.context import BrokerContext
 from rove.broker.notifications.delivery import Delivery
-from rove.broker.notifications.notification import Notification
-from rove.broker.policies.slots import SubscriberContext
 from rove.broker.publications.publication import Publication
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Notification, Session, SubscriberContext
 from rove.broker.storage.records import LogRow, encoded
 from rove.broker.storage.subscription_log import SubscriptionLog
+from rove.broker.subscriptions.interest import NO_TEXT
 from rove.broker.subscriptions.router import Router
-from rove.broker.subscriptions.subscription import NO_TEXT
 from rove.lang.values import change_state
 from rove.mqtt.packets import V5, Publish
 from rove.policy.automatic import (
@@ -33,9 +32,6 @@ from rove.policy.automatic import (
     Traffic,
     changes_of,
 )
-
-if TYPE_CHECKING:
-    from rove.broker.context import BrokerContext
 
 ME: Final = "$rove/me"
 

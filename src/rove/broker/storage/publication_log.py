@@ -8,8 +8,8 @@ import msgspec
 
 from rove.broker.context import BrokerContext
 from rove.broker.notifications.delivery import Delivery
-from rove.broker.notifications.notification import Notification
 from rove.broker.publications.publication import Publication
+from rove.broker.sessions.session import Notification
 from rove.broker.storage.records import LogRow
 from rove.policy.agents import Decision
 

@@ -17,7 +17,7 @@ from rove.broker.notifications.feeds import Feeds
 from rove.broker.policies.agents import Agents
 from rove.broker.publications.publication import Publication
 from rove.broker.publications.retained_store import RetainedStore
-from rove.broker.sessions.session import Entry, Session
+from rove.broker.sessions.session import Entry, Session, Subscription
 from rove.broker.sessions.variables import Variables
 from rove.broker.storage.journal import Key
 from rove.broker.storage.records import (
@@ -32,8 +32,8 @@ from rove.broker.storage.records import (
     decoded_number,
     encoded,
 )
+from rove.broker.subscriptions.interest import Interest, engine_of
 from rove.broker.subscriptions.router import Router
-from rove.broker.subscriptions.subscription import Interest, Subscription, engine_of
 from rove.lang.costs import Cost
 from rove.lang.errors import LanguageError
 from rove.mqtt.packets import Filter

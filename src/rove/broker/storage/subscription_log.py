@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from rove.broker.policies.slots import PolicySlot
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import PolicySlot, Session, Subscription
 from rove.broker.storage.records import LogRow, encoded
-from rove.broker.subscriptions.subscription import Subscription
 from rove.policy.limits import PolicyLimits
 
 KIND = "subscriptions"

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from rove.broker.publications.publication import Publication
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import PolicySlot, Session, Subscription
 from rove.broker.steps import Steps
+from rove.broker.subscriptions.interest import Interest
 from rove.broker.subscriptions.routes import (
     NOBODY,
     Batch,
@@ -30,7 +30,6 @@ from rove.broker.subscriptions.routes import (
     Route,
     Target,
 )
-from rove.broker.subscriptions.subscription import Interest, Subscription
 from rove.elastic.arrangements import Source
 from rove.elastic.commands import Row
 from rove.elastic.coordinator import Coordinator, Result
@@ -42,11 +41,8 @@ from rove.match.cell import Cell, CellSubscription, check
 from rove.match.designs.design import Counters
 from rove.match.matcher import Work
 from rove.match.ranked.ranks import RankedDelivery
+from rove.mqtt.topic_trees import FilterTree
 from rove.mqtt.topics import has_wildcards
-from rove.mqtt.trees import FilterTree
-
-if TYPE_CHECKING:
-    from rove.broker.policies.slots import PolicySlot
 
 HEAD_BYTES = 4096  # a page, so that what follows can be mapped
 ROUTES_MAX = 50_000

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from rove.broker.publications.publication import Publication
-from rove.broker.subscriptions.subscription import Subscription
+from rove.broker.sessions.session import Subscription
 
 
 class Target:

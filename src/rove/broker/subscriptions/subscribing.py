@@ -24,22 +24,21 @@ from rove.broker.notifications.notifying import Notifying
 from rove.broker.policies.agents import Agents
 from rove.broker.publications.publication import Publication, user_property
 from rove.broker.publications.retained_store import RetainedStore
-from rove.broker.sessions.links import Link
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Link, Session, Subscription
 from rove.broker.sessions.variables import ME, Variables
 from rove.broker.storage.records import encoded
 from rove.broker.storage.subscription_log import SubscriptionLog
-from rove.broker.subscriptions.costs import session_fault, text_fault
-from rove.broker.subscriptions.router import Router
-from rove.broker.subscriptions.spelling import SUBSCRIBE_NAMES, UNSUBSCRIBE_NAMES, misspelt
-from rove.broker.subscriptions.subscription import (
+from rove.broker.subscriptions.interest import (
     Interest,
-    Subscription,
     interest_in,
     interest_of,
     key_of,
+    session_fault,
     split_text,
+    text_fault,
 )
+from rove.broker.subscriptions.router import Router
+from rove.broker.subscriptions.spelling import SUBSCRIBE_NAMES, UNSUBSCRIBE_NAMES, misspelt
 from rove.lang.costs import NO_COST
 from rove.lang.errors import LanguageError
 from rove.lang.normal import NormalForm, holds, normalise, parts_of
@@ -234,7 +233,7 @@ class Subscribing:
     def _policy(self, session: Session, properties: Properties) -> Policy | None:
         text = user_property(properties, "policy")
         try:
-            return None if text is None else self._agents.holding.compiled(text, session)
+            return None if text is None else self._agents.compiler.compiled(text, session)
         except PolicyError as error:
             raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
 

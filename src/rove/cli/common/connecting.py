@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import ssl
 
     from rove.client import Client, Connection
-    from rove.client.opening import Opening
+    from rove.client.opener import Opener
 
 URL_VARIABLE = "ROVE_URL"
 PASSWORD_VARIABLE = "ROVE_PASSWORD"
@@ -51,7 +51,7 @@ def add_trust_arguments(parser: argparse.ArgumentParser, schemes: str) -> None:
     )
 
 
-def open_client(arguments: argparse.Namespace, **options: Any) -> Opening[Client]:
+def open_client(arguments: argparse.Namespace, **options: Any) -> Opener[Client]:
     """The client that the arguments describe, to be entered."""
     from rove.client import connect
     from rove.client.addresses import DEFAULT_URL

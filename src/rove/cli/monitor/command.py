@@ -62,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="holds a key that opens the page; needed to listen beyond this machine without broker",
     )
-    # For whoever starts it as a child: `rove.monitor.beside`.
+    # For whoever starts it as a child: `rove.monitor.process`.
     parser.add_argument("--end-with-stdin", action="store_true", help=argparse.SUPPRESS)
     _configure_scenario(parser)
     monitor_export.configure(parser)

@@ -23,7 +23,7 @@ from rove.cli.world import live as world_live
 from rove.errors import UsageError
 
 if TYPE_CHECKING:
-    from rove.world.runs.results import Result
+    from rove.world.runs.results import RunResult
     from rove.world.runs.running import Run
     from rove.world.runs.scenarios import Scenario
 
@@ -98,7 +98,7 @@ def _refuse_live_options(arguments: argparse.Namespace) -> None:
             raise UsageError(f"{option} is about a real broker; add --live")
 
 
-def _in_process(scenario: Scenario, tell: Callable[[float, float], None]) -> Result:
+def _in_process(scenario: Scenario, tell: Callable[[float, float], None]) -> RunResult:
     from rove.world.runs.running import run as run_scenario
 
     return run_scenario(scenario, tell=tell, timer=time.perf_counter_ns)
@@ -115,14 +115,14 @@ def _scenario(arguments: argparse.Namespace) -> Scenario:
     )
 
 
-def _write_parquet(result: Result, folder: Path) -> None:
+def _write_parquet(result: RunResult, folder: Path) -> None:
     from rove.live.report import write_parquet
 
     for path in write_parquet(result, folder):
         print(f"wrote {path}", file=sys.stderr)
 
 
-def _write_metrics(result: Result, place: str, began: float) -> None:
+def _write_metrics(result: RunResult, place: str, began: float) -> None:
     from rove.live.report import open_database, write_metrics
 
     with open_database(place) as database:
@@ -131,7 +131,7 @@ def _write_metrics(result: Result, place: str, began: float) -> None:
         print(f"wrote {rows:,} readings of run {name} to {database.name}", file=sys.stderr)
 
 
-def _show(result: Result, *, as_json: bool) -> None:
+def _show(result: RunResult, *, as_json: bool) -> None:
     from rove.cli.world.view import json_rows, show
 
     if not as_json:

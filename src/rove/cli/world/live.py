@@ -2,7 +2,7 @@
 
 What `rove world` needs for it: `add_live_arguments` for the options, `run_over_broker` instead of
 a run in process, `show_delays` after the table of engines, and the part `play`. The work is in
-`rove.live.running` and `rove.live.console`.
+`rove.live.launcher` and `rove.live.console`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rove.errors import RoveError
 
 if TYPE_CHECKING:
     from rove.live.console import Console
-    from rove.live.running import LiveResult
+    from rove.live.launcher import LiveResult
     from rove.world.runs.scenarios import Scenario
 
 _HISTORY: Final = Path("~/.cache/rove/world_history")
@@ -52,7 +52,7 @@ def run_over_broker(
     tell: Callable[[float, float], None] | None = None,
 ) -> LiveResult:
     """Play a scenario over a broker, as the options say."""
-    from rove.live.running import run_live
+    from rove.live.launcher import run_live
 
     return run_live(
         scenario,

@@ -54,14 +54,14 @@ _FLOAT_FUNCTIONS: Final = frozenset(("sqrt", "pow", "sin", "cos", "distance"))
 
 def compiled_value(node: ValueNode) -> ValueProgram:
     """A function that says what `value_of(node, …)` says."""
-    writer = _Writer("None")
+    writer = _CodeWriter("None")
     writer.say(f"return {writer.value(node)}")
     return cast(ValueProgram, writer.compiled())
 
 
 def compiled_conjunction(conjunction: Conjunction) -> TruthProgram:
     """A function that says whether all of `conjunction` holds."""
-    writer = _Writer("False")
+    writer = _CodeWriter("False")
     # The cheap parts first, and all in an order that does not differ from process to process.
     for subject, allowed in conjunction.sets.items():
         if _is_name(subject):
@@ -75,7 +75,7 @@ def compiled_conjunction(conjunction: Conjunction) -> TruthProgram:
     return cast(TruthProgram, writer.compiled())
 
 
-class _Writer:
+class _CodeWriter:
     """Writes the lines of one function, and collects the parameters they speak of.
 
     Every line either gives a new name to a value or leaves the function. Whatever is not known

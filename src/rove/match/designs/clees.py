@@ -69,7 +69,7 @@ class _Cached(msgspec.Struct):
     expires_at: float = math.inf
 
 
-class _Stored(msgspec.Struct):
+class _FamilyMembers(msgspec.Struct):
     """The subscriptions of one family."""
 
     waiting: set[int]
@@ -88,7 +88,7 @@ class Clees:
         self._storage: dict[int, _Cached] = {}
         self._expiries: list[tuple[float, int]] = []
         """(when it expires, id) of every version that ever does, in this order."""
-        self._families: dict[_Family, _Stored] = {}
+        self._families: dict[_Family, _FamilyMembers] = {}
 
     def __len__(self) -> int:
         return len(self._storage)
@@ -109,7 +109,7 @@ class Clees:
         family = _Family(needs, evolving.uses_time)
         self._storage[id] = _Cached(evolving, threshold_s, family)
         if not evolving.is_fixed:
-            stored = self._families.setdefault(family, _Stored(set(), Versions()))
+            stored = self._families.setdefault(family, _FamilyMembers(set(), Versions()))
             stored.waiting.add(id)
         elif evolving.splits:
             self._fixed.add(id, [split.fixed for split in evolving.splits])

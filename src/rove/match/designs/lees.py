@@ -205,7 +205,7 @@ def _called(name: str, arguments: list[Line | Known]) -> Line | Known:
 # -- rows ---------------------------------------------------------------------------------
 
 
-class Column(NamedTuple):
+class LinearComparison(NamedTuple):
     """One comparison of a shape: `path comparator line`."""
 
     path: Path
@@ -250,14 +250,14 @@ def _compared(comparator: Comparator, number: _Neighbours, bounds: Floats) -> np
     return holds
 
 
-class Rows:
+class LinearRows:
     """Subscriptions of one shape: the same attributes and comparators, each bound a line.
 
     The first row of `numbers` holds the times of acceptance, the others what the columns say.
     Removing moves the last subscription into the gap.
     """
 
-    def __init__(self, columns: tuple[Column, ...]) -> None:
+    def __init__(self, columns: tuple[LinearComparison, ...]) -> None:
         self.columns = columns
         self._offsets = [1]
         for column in columns:
@@ -355,7 +355,7 @@ class _Shape(NamedTuple):
     """What subscriptions in one set of arrays have in common."""
 
     is_always_candidate: bool
-    columns: tuple[Column, ...]
+    columns: tuple[LinearComparison, ...]
 
 
 class _Lazy(msgspec.Struct):
@@ -377,7 +377,7 @@ class Lees:
         self._table: dict[int, _Lazy] = {}
         self._always: set[int] = set()
         """Candidates for everything that are computed one by one."""
-        self._rows: dict[_Shape, Rows] = {}
+        self._rows: dict[_Shape, LinearRows] = {}
 
     def __len__(self) -> int:
         return len(self._table)
@@ -456,7 +456,7 @@ class Lees:
             columns = tuple(column for column, _ in lines)
             one.shape = _Shape(one.is_always_candidate, columns)
             if one.shape not in self._rows:
-                self._rows[one.shape] = Rows(columns)
+                self._rows[one.shape] = LinearRows(columns)
             rows = self._rows[one.shape]
             rows.add(evolving.id, evolving.accepted_at, [line for _, line in lines])
         elif one.is_always_candidate:
@@ -496,7 +496,7 @@ class Lees:
         position: int,
         publication: Publication,
         at: float,
-        rows: Rows,
+        rows: LinearRows,
         ids: list[int] | None,
     ) -> None:
         """Answer for some ids of `rows`, or for all of them."""
@@ -528,7 +528,7 @@ class Lees:
         return any(split.whole_holds(publication, t, me) for split in evolving.splits)
 
 
-def _lines(evolving: Evolving) -> list[tuple[Column, Line]] | None:
+def _lines(evolving: Evolving) -> list[tuple[LinearComparison, Line]] | None:
     """The evolving part as columns and lines in a fixed order; None if it is not made of lines.
 
     Alternatives are left out: which of them a row stands for would have to be kept as well.
@@ -538,10 +538,10 @@ def _lines(evolving: Evolving) -> list[tuple[Column, Line]] | None:
     (only,) = evolving.splits
     if not only.bounds or only.rest != ALWAYS:
         return None
-    found: list[tuple[Column, Line]] = []
+    found: list[tuple[LinearComparison, Line]] = []
     for bound in only.bounds:
         line = line_of(bound.right, evolving.me)
         if line is None or type(bound.left) is not Attribute:
             return None
-        found.append((Column(bound.left.path, bound.comparator, line.is_bent), line))
+        found.append((LinearComparison(bound.left.path, bound.comparator, line.is_bent), line))
     return sorted(found, key=lambda pair: pair[0])

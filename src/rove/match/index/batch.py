@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rove.match.index.keys import CARRIED, FALSE, LAST, TRUE, Keys
 from rove.match.index.rows import Floats, Integers, Positions
-from rove.match.patterns.text_holders import Budget
+from rove.match.patterns.automaton import StepBudget
 
 _SIGN: Final = 1 << 63
 
@@ -51,7 +51,7 @@ class Slots:
         self.values: list[float] = []
         self.texts: list[Text] = []
         self.rounded = 0
-        self.budget: Budget | None = None
+        self.budget: StepBudget | None = None
         """Of the publication at hand, once patterns are tried on it."""
         self.undecided: list[int] = []
         """Subjects that trying patterns on it did not decide."""
@@ -66,7 +66,7 @@ class Slots:
             self.values.append(value)
 
 
-class Batch(msgspec.Struct, frozen=True, eq=False):
+class PublicationBatch(msgspec.Struct, frozen=True, eq=False):
     """Publications, when they appear, and their slots."""
 
     publications: Sequence[Mapping[str, object]]

@@ -9,7 +9,8 @@ that row, an object is there and no more. In floats, NaN stands for a missing va
 infinite is there but cannot be compared, since no publication could say it.
 
 The work is done by column, in NumPy, and by distinct string. A row becomes a publication in
-Python, a mapping, only for a subscription that has to be computed with it (`Columns.publications`).
+Python, a mapping, only for a subscription that has to be computed with it (see
+`PublicationTable.publications`).
 
 Costs 0.04 µs of processor time for a row of five floats, where the same as dictionaries, one by one
 (`Subjects.batch`), takes 1.0 µs (best of several, `time.process_time`, batches of 50,000).
@@ -29,10 +30,10 @@ from rove.lang.errors import PublicationError
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
 from rove.lang.values import CARRIED, Path
 from rove.match.index import keys
-from rove.match.index.batch import Batch, TextColumn, raw
+from rove.match.index.batch import PublicationBatch, TextColumn, raw
 from rove.match.index.keys import Keys
 from rove.match.index.rows import Floats, Integers, Positions
-from rove.match.index.subjects import Source, Subjects, checked_times, inside
+from rove.match.index.subjects import Subjects, SubjectSource, checked_times, inside
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -291,7 +292,7 @@ def _merged(rows: int, parts: Sequence[Encoded]) -> Encoded:
 # -- tables ------------------------------------------------------------------------------------
 
 
-class Columns:
+class PublicationTable:
     """Publications as columns by path; a column is made when it is first needed.
 
     Of an object whose members are columns, the column comes before those.
@@ -302,9 +303,9 @@ class Columns:
 
     def __init__(self, rows: int, parts: Iterable[tuple[Path, Callable[[], Column]]]) -> None:
         self._rows = rows
-        self._parts: dict[str, list[_Part]] = {}
+        self._parts: dict[str, list[_PlacedColumn]] = {}
         for path, make in parts:
-            self._parts.setdefault(path[0], []).append(_Part(path, make))
+            self._parts.setdefault(path[0], []).append(_PlacedColumn(path, make))
 
     def __len__(self) -> int:
         return self._rows
@@ -349,7 +350,7 @@ class Columns:
         return found
 
 
-class _Part:
+class _PlacedColumn:
     """One column and where it belongs."""
 
     def __init__(self, path: Path, make: Callable[[], Column]) -> None:
@@ -377,7 +378,7 @@ def _put(publication: dict[str, object], path: Path, value: object) -> None:
 class _Publications(Sequence[Mapping[str, object]]):
     """Rows as mappings; the last one is kept, since several subscriptions may ask for it."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: PublicationTable) -> None:
         self._columns = columns
         self._last: tuple[int, Mapping[str, object]] | None = None
 
@@ -402,7 +403,7 @@ class _Publications(Sequence[Mapping[str, object]]):
         return self._last[1]
 
 
-class PublicationColumns(Columns):
+class MappingTable(PublicationTable):
     """Publications that are mappings already, for the index by column.
 
     `known` are columns of attributes that somebody has at hand: they must say the same.
@@ -437,7 +438,9 @@ class PublicationColumns(Columns):
 # -- batches -----------------------------------------------------------------------------------
 
 
-def batch_of(subjects: Subjects, columns: Columns, at: Sequence[float] | Floats) -> Batch:
+def batch_of(
+    subjects: Subjects, columns: PublicationTable, at: Sequence[float] | Floats
+) -> PublicationBatch:
     """The batch of a table whose rows appear at the times `at`."""
     times = checked_times(at, len(columns))
     asked = [name for name in columns.names() if subjects.sources_of(name)]
@@ -465,7 +468,7 @@ class _Slots:
         """Rows, and the patterns that they fit."""
         self._rounded = np.zeros(rows, np.bool_)
 
-    def take(self, source: Source, found: Encoded) -> None:
+    def take(self, source: SubjectSource, found: Encoded) -> None:
         """All that is asked of one attribute."""
         column = self._add(source.number, found.raws)
         if found.rounded is not None:
@@ -480,7 +483,7 @@ class _Slots:
         self._raws.append(raws)
         return len(self._raws) - 1
 
-    def _take_texts(self, source: Source, texts: Texts, column: int) -> None:
+    def _take_texts(self, source: SubjectSource, texts: Texts, column: int) -> None:
         if column >= 0:
             self._texts.append((column, texts))
         if source.patterns is not None:
@@ -491,7 +494,7 @@ class _Slots:
             lowered = self._add(source.lowered.number, raws)
             self._take_texts(source.lowered, texts.lowered(), lowered)
 
-    def _take_patterns(self, source: Source, texts: Texts) -> None:
+    def _take_patterns(self, source: SubjectSource, texts: Texts) -> None:
         assert source.patterns is not None
         fitting = [
             [source.pattern_numbers[int(pattern)] for pattern in source.patterns.fitting(text)]
@@ -506,7 +509,7 @@ class _Slots:
             chosen = np.repeat(shifts, by_row) + np.arange(by_row.sum())
             self._fitting.append((np.repeat(texts.rows, by_row), flat[chosen]))
 
-    def batch(self, publications: Sequence[Mapping[str, object]], at: Floats) -> Batch:
+    def batch(self, publications: Sequence[Mapping[str, object]], at: Floats) -> PublicationBatch:
         width = len(self._raws)
         if self._fitting:
             rows = np.concatenate([found for found, _ in self._fitting])
@@ -522,7 +525,7 @@ class _Slots:
         if self._fitting:
             patterns = np.concatenate([found for _, found in self._fitting])
             subjects[self._rest(starts, more)] = patterns[np.argsort(rows, kind="stable")]
-        return Batch(
+        return PublicationBatch(
             publications,
             at,
             starts,

@@ -6,7 +6,7 @@ when there are several segments of like size they become one, as in a log-struct
 row is moved a handful of times in its life, and a publication looks into a handful of trees.
 
 Small segments are merged on the way, in a few milliseconds. Merging a million rows takes seconds,
-so it is not: `merge_due` says what is worth merging, `Merge.run` does it (anywhere, also in
+so it is not: `merge_due` says what is worth merging, `SegmentMerge.run` does it (anywhere, also in
 another thread), `install` takes the result over, together with whatever was removed meanwhile.
 Segments with moving bounds are due again before their horizon ends.
 
@@ -30,19 +30,25 @@ from rove.lang.limits import INTEGER_MAX
 from rove.lang.normal import Conjunction
 from rove.lang.oracle import compare
 from rove.lang.tree import Attribute, Me, walk
-from rove.match.conditions.compiling import rows_of
-from rove.match.conditions.computing import PREPARED_FROM, Facts, Publication, State, Unindexed
+from rove.match.conditions.residual import (
+    PREPARED_FROM,
+    FittingPatterns,
+    Publication,
+    ResidualConditions,
+    State,
+)
+from rove.match.conditions.row_compiler import rows_of
 from rove.match.engine import kernel, warm_up
 from rove.match.index import layout
-from rove.match.index.batch import Batch
-from rove.match.index.building import built
-from rove.match.index.columns import Columns, batch_of
+from rove.match.index.batch import PublicationBatch
+from rove.match.index.columns import PublicationTable, batch_of
+from rove.match.index.construction import built
 from rove.match.index.layout import COMPUTE, Buffer
 from rove.match.index.rows import (
     Floats,
+    IndexRow,
     Integers,
     Positions,
-    Row,
     Rows,
     from_boxes,
     from_rows,
@@ -65,12 +71,12 @@ _REFRESH_AT: Final = 0.5
 """After which part of its horizon a segment with moving bounds is built again."""
 
 
-class Merge:
+class SegmentMerge:
     """Work that can be done elsewhere: several segments into one, for the time to come."""
 
     def __init__(
         self,
-        index: Index,
+        index: ExactIndex,
         segments: list[Segment],
         begins_at: float | None = None,
         until: float = -math.inf,
@@ -92,7 +98,7 @@ class Merge:
     def size(self) -> int:
         return sum(segment.live for segment in self.segments)
 
-    def run(self) -> Merge:
+    def run(self) -> SegmentMerge:
         """Build the new segment; touches nothing that the index changes."""
         try:
             rows = merged([segment.rows() for segment in self.segments])
@@ -115,7 +121,7 @@ class Merge:
         self.index.install(self)
 
 
-class Index:
+class ExactIndex:
     """Decides which subscriptions a publication matches, by their conjunctions."""
 
     def __init__(self, subjects: Subjects | None = None, *, compiled: bool = True) -> None:
@@ -126,13 +132,13 @@ class Index:
         self.now = -math.inf
         """The latest time that was matched at."""
         self._segments: list[Segment] = []
-        self._fresh: dict[int, list[Row]] = {}
-        self._fresh_kept: dict[int, Unindexed] = {}
+        self._fresh: dict[int, list[IndexRow]] = {}
+        self._fresh_kept: dict[int, ResidualConditions] = {}
         self._fresh_rows = self._fresh_work = 0
         self._undecided: set[int] = set()
-        self._kept: dict[int, Unindexed] = {}
+        self._kept: dict[int, ResidualConditions] = {}
         self._ids: set[int] | None = set()
-        self._merge: Merge | None = None
+        self._merge: SegmentMerge | None = None
         self._workspaces: list[Workspace] = []
 
     # -- what is there -----------------------------------------------------------------------
@@ -179,7 +185,7 @@ class Index:
         """
         self._refuse_ids([id])
         follows = _follow(conjunctions)
-        kept = Unindexed(tuple(conjunctions), accepted_at, me or {}, follows)
+        kept = ResidualConditions(tuple(conjunctions), accepted_at, me or {}, follows)
         rows = self._compiled(id, kept)
         if kept.work >= PREPARED_FROM:
             kept.prepare(self.subjects)
@@ -197,14 +203,14 @@ class Index:
                 raise ValueError(f"{id} is no free id; ids are integers of 64 bits from 0 on")
             seen.add(id)
 
-    def _compiled(self, id: int, kept: Unindexed) -> list[Row]:
+    def _compiled(self, id: int, kept: ResidualConditions) -> list[IndexRow]:
         conjunctions = kept.known() if kept.follows else kept.conjunctions
         rows = rows_of(id, conjunctions, kept.accepted_at, self.subjects)
         if kept.follows:
             kept.ask(rows, self.subjects)
         return rows
 
-    def _wait(self, id: int, rows: list[Row], kept: Unindexed) -> None:
+    def _wait(self, id: int, rows: list[IndexRow], kept: ResidualConditions) -> None:
         self._fresh[id] = rows
         self._fresh_kept[id] = kept
         self._fresh_rows += len(rows)
@@ -279,7 +285,7 @@ class Index:
         while (due := self._due(MERGED_AT_ONCE_MAX)) is not None:
             self._replace(due.run())
 
-    def merge_due(self) -> Merge | None:
+    def merge_due(self) -> SegmentMerge | None:
         """The next merge that is worth its while, if any; only one runs at a time."""
         if self._merge is not None and not self._merge.has_failed:
             return None
@@ -287,7 +293,7 @@ class Index:
         self._merge = self._due()
         return self._merge
 
-    def install(self, merge: Merge) -> None:
+    def install(self, merge: SegmentMerge) -> None:
         """Take over a finished merge; what was removed while it ran stays removed."""
         if not merge.is_done:
             raise ValueError("the merge was not run; call run() first")
@@ -307,7 +313,7 @@ class Index:
         """Make one segment of all, here and now."""
         self.settle_fresh()
         if len(self._segments) > 1 and self._merge is None:
-            self._replace(Merge(self, self._segments).run())
+            self._replace(SegmentMerge(self, self._segments).run())
 
     def prepare(self, begins_at: float, ends_at: float) -> None:
         """Make bounds that move quick to find at these times, here and now.
@@ -319,9 +325,9 @@ class Index:
         for segment in list(self._segments):
             is_ready = segment.begins_at <= begins_at and ends_at <= segment.ends_at
             if segment.has_moving and not is_ready and segment not in busy:
-                self._replace(Merge(self, [segment], begins_at, ends_at).run())
+                self._replace(SegmentMerge(self, [segment], begins_at, ends_at).run())
 
-    def _replace(self, merge: Merge) -> None:
+    def _replace(self, merge: SegmentMerge) -> None:
         gone = set(map(id, merge.segments))
         segments = [segment for segment in self._segments if id(segment) not in gone]
         if merge.result is not None:
@@ -330,18 +336,18 @@ class Index:
             segments.append(merge.result)
         self._segments = segments
 
-    def _due(self, size_max: float = math.inf) -> Merge | None:
+    def _due(self, size_max: float = math.inf) -> SegmentMerge | None:
         """What should be merged, of the segments that no merge is running for."""
         busy = set(map(id, self._merge.segments)) if self._merge is not None else set()
         free = [s for s in self._segments if id(s) not in busy and s.live <= size_max]
         for segment in free:
             if self._is_stale(segment) or (kernel() is not None and not segment.is_indexed):
-                return Merge(self, [segment])
+                return SegmentMerge(self, [segment])
         by_level: dict[int, list[Segment]] = {}
         for segment in free:
             by_level.setdefault(_level(segment.live), []).append(segment)
         for _, segments in sorted(by_level.items()):
-            merge = Merge(self, segments)
+            merge = SegmentMerge(self, segments)
             if len(segments) >= MERGE_WIDTH and merge.size <= size_max:
                 return merge
         return None
@@ -376,7 +382,7 @@ class Index:
         subjects: Subjects,
         *,
         compiled: bool,
-    ) -> Index:
+    ) -> ExactIndex:
         """What `state` was taken from; the buffers are used as they are, not copied."""
         index = cls(subjects, compiled=compiled)
         index.now = head["now"]
@@ -384,7 +390,7 @@ class Index:
             Segment(buffer, strings)
             for buffer, strings in zip(buffers, head["strings"], strict=True)
         ]
-        index._kept = {id: Unindexed(*kept) for id, kept in head["kept"].items()}
+        index._kept = {id: ResidualConditions(*kept) for id, kept in head["kept"].items()}
         index._ids = None
         for segment in index._segments:
             subjects.use_again(segment.subjects_in_use())
@@ -409,11 +415,11 @@ class Index:
         """
         return self.match_batch(self.subjects.columns(names, values, at))
 
-    def match_table(self, columns: Columns, at: Sequence[float] | Floats) -> Pairs:
+    def match_table(self, columns: PublicationTable, at: Sequence[float] | Floats) -> Pairs:
         """The same for publications that come as columns of any types."""
         return self.match_batch(batch_of(self.subjects, columns, at))
 
-    def match_batch(self, batch: Batch) -> Pairs:
+    def match_batch(self, batch: PublicationBatch) -> Pairs:
         """Who is interested in the publications of a batch."""
         if len(batch):
             self.now = max(self.now, float(batch.at.max()))
@@ -461,7 +467,7 @@ class Index:
         workspace.take_one(slots, at)
         frame = workspace.frame
         frame[2 * layout.ID_COUNT] = 0
-        facts = Facts(slots.subjects)
+        facts = FittingPatterns(slots.subjects)
         computed: list[int] = []
         for segment in self._segments:
             if slots.texts:
@@ -480,7 +486,11 @@ class Index:
         return np.unique(np.where(found < 0, ~found, found))
 
     def _searched(
-        self, segment: Segment, batch: Batch, compiled: Kernel | None, workspace: Workspace
+        self,
+        segment: Segment,
+        batch: PublicationBatch,
+        compiled: Kernel | None,
+        workspace: Workspace,
     ) -> Pairs:
         if compiled is None or not segment.is_indexed:
             found = segment.scan(batch)
@@ -497,12 +507,19 @@ class Index:
             if count:
                 publication, at = batch.publications[number], float(batch.at[number])
                 rows = found.doubts[end - count : end]
-                ids = self._computed(segment, rows, publication, at, Facts.of(batch, number))
+                ids = self._computed(
+                    segment, rows, publication, at, FittingPatterns.of(batch, number)
+                )
                 computed += [(number, id) for id in ids]
         return _together([pairs, _pairs(computed)])
 
     def _computed(
-        self, segment: Segment, rows: Integers, publication: Publication, at: float, facts: Facts
+        self,
+        segment: Segment,
+        rows: Integers,
+        publication: Publication,
+        at: float,
+        facts: FittingPatterns,
     ) -> list[int]:
         """The subscriptions of doubtful rows that hold, each computed once for all its rows.
 
@@ -523,7 +540,7 @@ class Index:
                 holding.append(id)
         return holding
 
-    def _kept_of(self, id: int) -> Unindexed | None:
+    def _kept_of(self, id: int) -> ResidualConditions | None:
         """What is kept of a subscription beside its rows."""
         return self._kept.get(id)
 
@@ -540,19 +557,19 @@ class Index:
             for subject, comparator, bound in segment.bounds_at(row, at)
         )
 
-    def _tried(self, batch: Batch) -> Pairs:
+    def _tried(self, batch: PublicationBatch) -> Pairs:
         """The subscriptions that wait, one by one."""
         return _pairs(
             [
                 (number, id)
                 for number, publication in enumerate(batch.publications)
                 for id in self._tried_on(
-                    publication, float(batch.at[number]), Facts.of(batch, number)
+                    publication, float(batch.at[number]), FittingPatterns.of(batch, number)
                 )
             ]
         )
 
-    def _tried_on(self, publication: Publication, at: float, facts: Facts) -> list[int]:
+    def _tried_on(self, publication: Publication, at: float, facts: FittingPatterns) -> list[int]:
         return [
             id
             for id, kept in self._fresh_kept.items()
@@ -606,3 +623,66 @@ def _once(pairs: Pairs, several: npt.NDArray[np.bool_]) -> Pairs:
     ids = np.concatenate([ids[~several], found[1]])
     order = np.argsort(publications, kind="stable")
     return Pairs(publications[order], ids[order])
+
+
+# -- publications that are numbers ---------------------------------------------------------------
+
+_COUNT: Final = 2 * layout.ID_COUNT
+
+
+class ReadingMatcher:
+    """Matches readings: numbers of fixed attributes, one publication at a time, in one thread.
+
+    A sensor or vehicle that matches its own readings does not need dictionaries. The names of the
+    attributes are looked up once. After that, each reading is written into an existing array and
+    the kernel writes the ids: some 2 µs around the search.
+    """
+
+    def __init__(self, index: ExactIndex, names: Sequence[str]) -> None:
+        self._index = index
+        self._names = names
+        self._workspace = Workspace()
+        numbers = np.array([index.subjects.attribute(name) for name in names], np.int32)
+        self._values = np.full(len(names), np.nan)
+        self._at = np.zeros(1)
+        for place, array in (
+            (layout.STARTS, np.array([0, len(names)])),
+            (layout.SLOT_SUBJECTS, numbers),
+            (layout.RAWS, self._values.view(np.uint64)),
+            (layout.AT, self._at),
+            (layout.IS_ROUNDED, np.zeros(1, np.uint8)),
+        ):
+            self._workspace.set(place, array)
+
+    def match(self, values: Floats, at: float) -> Positions:
+        """The ids that get a reading: a finite number for each attribute, NaN if it is missing.
+
+        Only for subscriptions whose boxes say everything.
+        """
+        kernel = self._index.ready_kernel()
+        fits = len(values) == len(self._names) and math.isfinite(at)
+        if kernel is None or not fits or np.isinf(values).any():
+            return self._match_carefully(values, at)
+        self._index.now = max(self._index.now, at)
+        self._values[:] = values
+        self._values[np.isnan(values)] = np.nan  # one that has no bits of its own
+        self._at[0] = at
+        frame = self._workspace.frame
+        frame[_COUNT] = 0
+        for segment in self._index.segments:
+            segment.search(kernel, self._workspace, 1)
+            if frame[2 * layout.DOUBT_COUNT]:
+                self._index.refuse_columns()
+        ids: Positions = self._workspace.array(layout.OUT_IDS)[: frame[_COUNT]].copy()
+        if not any(segment.has_several for segment in self._index.segments):
+            return ids
+        return np.unique(np.where(ids < 0, ~ids, ids))
+
+    def _match_carefully(self, values: Floats, at: float) -> Positions:
+        """As columns, with their checks: something is wrong, or not compiled yet."""
+        if len(values) != len(self._names):
+            raise PublicationError(
+                f"{len(values)} values came for {len(self._names)} attributes", "give one for each"
+            )
+        found = self._index.match_columns(self._names, values[np.newaxis], np.array([at]))
+        return found.subscriptions

@@ -41,7 +41,7 @@ CODE_MAX: Final = 65_535
     BOUND_TESTS,  # by bound: 8 * subject + comparator
     BOUND_VALUES,  # by bound: base and slope
     BOUND_LIMITS,  # by bound: between which t it moves; empty if all are free
-    DRIFTS,  # by row, if all move in the same way: four bases and four slopes (see `drifts`)
+    DRIFTS,  # by row, if all move in the same way: four bases and four slopes (see `construction`)
     DRIFT_TESTS,  # 8 * subject + comparator of those four
     INNERS,  # by block and drift: 64 codes from which on a value is inside all the time
     MOVING_ROWS,  # rows in trees with moving bounds

@@ -35,7 +35,7 @@ class Bound(NamedTuple):
     t_to: float = float("inf")
 
 
-class Row(msgspec.Struct, frozen=True):
+class IndexRow(msgspec.Struct, frozen=True):
     """One row before it is put with others."""
 
     id: int
@@ -110,7 +110,7 @@ def _ragged(starts: Positions, order: Positions) -> tuple[Positions, Positions]:
 # -- from conjunctions -----------------------------------------------------------------------
 
 
-def from_rows(rows: Iterable[Row]) -> Rows:
+def from_rows(rows: Iterable[IndexRow]) -> Rows:
     """Rows that come one by one, as flat arrays."""
     ordered = list(rows)
     strings = _strings_of(ordered)
@@ -144,7 +144,7 @@ def from_rows(rows: Iterable[Row]) -> Rows:
     )
 
 
-def _strings_of(rows: Iterable[Row]) -> dict[int, list[str]]:
+def _strings_of(rows: Iterable[IndexRow]) -> dict[int, list[str]]:
     found: dict[int, set[str]] = {}
     for row in rows:
         for subject, allowed in row.sets:

@@ -3,7 +3,7 @@
 A subject is an attribute, `lower` of one, or whether a string fits a pattern. All but the first
 are computed once for a publication, however many subscriptions ask. A pattern's subject is TRUE
 where the string fits and absent elsewhere; so of a hundred thousand patterns a publication has
-only those that fit (`rove.match.patterns.texts` finds them in one pass over the string).
+only those that fit (`rove.match.patterns.pattern_set` finds them in one pass over the string).
 
 Other values, such as the distance to one subscriber's home, differ in every subscription: they
 are no subjects, and are computed for the rows that are left.
@@ -22,11 +22,19 @@ from rove.lang.patterns import Pattern
 from rove.lang.tree import Attribute, Call, ValueNode
 from rove.lang.values import Path, comparable, look_up
 from rove.match.engine import kernel
-from rove.match.index.batch import RAW_CARRIED, RAW_FALSE, RAW_TEXT, RAW_TRUE, Batch, Slots, Text
+from rove.match.index.batch import (
+    RAW_CARRIED,
+    RAW_FALSE,
+    RAW_TEXT,
+    RAW_TRUE,
+    PublicationBatch,
+    Slots,
+    Text,
+)
 from rove.match.index.keys import floor_float
 from rove.match.index.rows import Floats
-from rove.match.patterns.text_holders import Budget
-from rove.match.patterns.texts import Merge, PatternSet
+from rove.match.patterns.automaton import StepBudget
+from rove.match.patterns.pattern_set import AutomatonMerge, PatternSet
 
 _EXACT_MAX: Final = 2**53
 
@@ -38,7 +46,7 @@ def is_subject(node: ValueNode) -> bool:
     )
 
 
-class Source:
+class SubjectSource:
     """Where a value comes from, and what is made of it."""
 
     __slots__ = ("lowered", "number", "pattern_numbers", "patterns", "rest")
@@ -51,13 +59,13 @@ class Source:
         self.patterns: PatternSet | None = None
         self.pattern_numbers: dict[int, int] = {}
         """The subject of each pattern, by its number in `patterns`."""
-        self.lowered: Source | None = None
+        self.lowered: SubjectSource | None = None
 
 
 class PatternMerge:
     """Work that can be done elsewhere: automata into one."""
 
-    def __init__(self, patterns: PatternSet, merge: Merge) -> None:
+    def __init__(self, patterns: PatternSet, merge: AutomatonMerge) -> None:
         self._patterns = patterns
         self._merge = merge
 
@@ -88,7 +96,7 @@ class Subjects:
 
     def __init__(self) -> None:
         self._numbers: dict[object, int] = {}
-        self._sources: dict[str, list[Source]] = {}
+        self._sources: dict[str, list[SubjectSource]] = {}
         self._uses: dict[int, tuple[PatternSet, int]] = {}
         """Of patterns, by number: the set that they are in, and their number there."""
 
@@ -184,12 +192,12 @@ class Subjects:
         number = self._numbers[subject] = len(self._numbers)
         return number
 
-    def _source(self, subject: ValueNode) -> Source:
+    def _source(self, subject: ValueNode) -> SubjectSource:
         if type(subject) is Call:
             (inner,) = subject.arguments
             source = self._source(inner)
             if source.lowered is None:
-                source.lowered = Source((), -1)
+                source.lowered = SubjectSource((), -1)
             return source.lowered
         assert type(subject) is Attribute
         name, *rest = subject.path
@@ -197,16 +205,18 @@ class Subjects:
         for source in sources:
             if source.rest == tuple(rest):
                 return source
-        sources.append(Source(tuple(rest), -1))
+        sources.append(SubjectSource(tuple(rest), -1))
         return sources[-1]
 
-    def sources_of(self, name: str) -> Sequence[Source]:
+    def sources_of(self, name: str) -> Sequence[SubjectSource]:
         """Everything that is asked of a publication's own attribute and of what is in it."""
         return self._sources.get(name, ())
 
     # -- publications ------------------------------------------------------------------------
 
-    def batch(self, publications: Sequence[Mapping[str, object]], at: Sequence[float]) -> Batch:
+    def batch(
+        self, publications: Sequence[Mapping[str, object]], at: Sequence[float]
+    ) -> PublicationBatch:
         """Publications that appear at the times `at`."""
         times = checked_times(at, len(publications))
         slots = Slots()
@@ -220,7 +230,7 @@ class Subjects:
             rounded.append(slots.rounded)
             if slots.undecided:
                 undecided[number] = slots.undecided
-        return Batch(
+        return PublicationBatch(
             publications,
             times,
             np.array(starts, np.int64),
@@ -237,7 +247,7 @@ class Subjects:
         self._take(publication, slots)
         return slots
 
-    def columns(self, names: Sequence[str], values: Floats, at: Floats) -> Batch:
+    def columns(self, names: Sequence[str], values: Floats, at: Floats) -> PublicationBatch:
         """Publications that come as numbers, a line each, a column for each attribute.
 
         NaN stands for a missing value. What must be computed needs publications, so this is for
@@ -248,7 +258,7 @@ class Subjects:
             raise PublicationError("a value is infinite", "numbers must be finite; NaN is missing")
         numbers = np.array([self.attribute(name) for name in names], np.int32)
         total = len(values)
-        return Batch(
+        return PublicationBatch(
             (),
             times,
             np.arange(total + 1) * len(numbers),
@@ -295,7 +305,7 @@ def inside(value: object, rest: Path) -> object:
     return comparable(value)
 
 
-def _put(source: Source, value: object, slots: Slots) -> None:
+def _put(source: SubjectSource, value: object, slots: Slots) -> None:
     """The slots of one value: itself, the patterns that it fits, what `lower` makes of it."""
     kind = type(value)
     if value is None:
@@ -317,12 +327,12 @@ def _put(source: Source, value: object, slots: Slots) -> None:
         slots.add(source.number, RAW_CARRIED)
 
 
-def _put_text(source: Source, text: str, slots: Slots) -> None:
+def _put_text(source: SubjectSource, text: str, slots: Slots) -> None:
     if source.number >= 0:
         slots.texts.append(Text(len(slots.subjects), source.number, text))
         slots.add(source.number, RAW_TEXT)
     if source.patterns is not None:
-        budget = slots.budget = slots.budget or Budget()
+        budget = slots.budget = slots.budget or StepBudget()
         for pattern in source.patterns.fitting(text, budget):
             slots.add(source.pattern_numbers[int(pattern)], RAW_TRUE)
         if budget.undecided:
@@ -331,7 +341,7 @@ def _put_text(source: Source, text: str, slots: Slots) -> None:
         _put_text(source.lowered, text.lower(), slots)
 
 
-def _put_undecided(source: Source, budget: Budget, slots: Slots) -> None:
+def _put_undecided(source: SubjectSource, budget: StepBudget, slots: Slots) -> None:
     """Patterns that took too many steps: neither TRUE nor absent, so that no row can hold."""
     for pattern in budget.undecided:
         subject = source.pattern_numbers[pattern]

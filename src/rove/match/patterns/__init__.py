@@ -1,1 +1,1 @@
-"""Patterns of strings, searched all at once by an automaton."""
+"""String patterns, searched all at once by an automaton."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rove.lang.values import CARRIED, Path, look_up
-from rove.match.ranked.inputs import MISSING, Column, Inputs, kind_of
+from rove.match.ranked.inputs import MISSING, Inputs, NumberColumn, kind_of
 from rove.match.ranked.ranks import Publication
 from rove.match.ranked.scores import Floats, Integers
 
@@ -31,7 +31,7 @@ class History:
         self._first = 0
         """The number of the publication at index 0 of the columns."""
         self._begin = self._count = 0
-        self._columns: dict[Path, Column] = {}
+        self._columns: dict[Path, NumberColumn] = {}
         self._spans: Counter[float] = Counter()
 
     def __len__(self) -> int:
@@ -55,8 +55,8 @@ class History:
         """The attributes to keep in columns; new ones begin now."""
         self._columns = {path: self._columns.get(path) or self._column() for path in paths}
 
-    def _column(self) -> Column:
-        return Column(np.zeros(self.ats.size), np.zeros(self.ats.size, np.uint8))
+    def _column(self) -> NumberColumn:
+        return NumberColumn(np.zeros(self.ats.size), np.zeros(self.ats.size, np.uint8))
 
     def append(self, publication: Publication, at: float) -> int:
         """Take in a publication; its number."""
@@ -91,7 +91,7 @@ class History:
 
         self.ats = moved(self.ats)
         self._columns = {
-            path: Column(moved(values), moved(kinds))
+            path: NumberColumn(moved(values), moved(kinds))
             for path, (values, kinds) in self._columns.items()
         }
         del self._publications[: self._begin]
@@ -104,7 +104,7 @@ class History:
         first = min(max(self._begin, number - self._first), self._count)
         past = slice(first, self._count)
         columns = {
-            path: Column(values[past], kinds[past])
+            path: NumberColumn(values[past], kinds[past])
             for path, (values, kinds) in self._columns.items()
         }
         numbers = self._first + np.arange(first, self._count)

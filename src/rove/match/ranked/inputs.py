@@ -16,11 +16,11 @@ from rove.lang.values import Path, comparable, is_number, look_up
 from rove.match.ranked import score_kernels
 from rove.match.ranked.ranks import Publication
 from rove.match.ranked.scores import (
-    Columns,
+    ConstantColumns,
     Floats,
     Integers,
     Marks,
-    Program,
+    ScoreProgram,
     Scores,
     result_is_whole,
 )
@@ -31,7 +31,7 @@ _UNKNOWN, _ASK, _FLOATS, _MIXED = range(4)
 """A score is UNKNOWN, is the oracle's to tell, or is computed, without integers or with some."""
 
 
-class Column(NamedTuple):
+class NumberColumn(NamedTuple):
     """One attribute of all publications of a batch."""
 
     values: Floats
@@ -45,18 +45,18 @@ class Inputs:
         self,
         publications: Sequence[Publication],
         at: Floats,
-        columns: Mapping[Path, Column] | None = None,
+        columns: Mapping[Path, NumberColumn] | None = None,
     ) -> None:
         self.publications = publications
         self.at = at
         self._columns = dict(columns or {})
-        self._events: dict[Program, Floats] = {}
-        self._ways: dict[Program, tuple[Marks, Marks]] = {}
+        self._events: dict[ScoreProgram, Floats] = {}
+        self._ways: dict[ScoreProgram, tuple[Marks, Marks]] = {}
 
     def __len__(self) -> int:
         return len(self.at)
 
-    def column(self, path: Path) -> Column:
+    def column(self, path: Path) -> NumberColumn:
         """The numbers at a path; where there is none, it is MISSING."""
         found = self._columns.get(path)
         if found is None:
@@ -68,7 +68,7 @@ class Inputs:
             found = self._columns[path] = column_of(values)
         return found
 
-    def events(self, program: Program) -> Floats:
+    def events(self, program: ScoreProgram) -> Floats:
         """The inputs of a program that come with a publication, a line each."""
         found = self._events.get(program)
         if found is None:
@@ -77,7 +77,7 @@ class Inputs:
             found = self._events[program] = np.array(lines).reshape(len(lines), len(self))
         return found
 
-    def ways(self, program: Program) -> tuple[Marks, Marks]:
+    def ways(self, program: ScoreProgram) -> tuple[Marks, Marks]:
         """By publication, how its score is computed, and whether that is an integer."""
         found = self._ways.get(program)
         if found is None:
@@ -104,7 +104,7 @@ def _patterns(kinds: Marks) -> tuple[Integers, Integers]:
     return firsts, which
 
 
-def _way(program: Program, kinds: Sequence[int]) -> tuple[int, bool]:
+def _way(program: ScoreProgram, kinds: Sequence[int]) -> tuple[int, bool]:
     """How a score is computed whose attributes have these kinds, and whether it is an integer."""
     whole = result_is_whole(program, tuple(bool(kind != FLOAT) for kind in kinds))
     if MISSING in kinds:
@@ -115,13 +115,13 @@ def _way(program: Program, kinds: Sequence[int]) -> tuple[int, bool]:
     return (_MIXED if is_mixed else _FLOATS), whole
 
 
-def column_of(found: Sequence[object]) -> Column:
+def column_of(found: Sequence[object]) -> NumberColumn:
     """Values of one attribute as a column."""
     if set(map(type, found)) == {float}:
-        return Column(np.array(found, np.float64), np.full(len(found), FLOAT, np.uint8))
+        return NumberColumn(np.array(found, np.float64), np.full(len(found), FLOAT, np.uint8))
     kinds = [kind_of(value) for value in found]
     numbers = [value if kind else 0.0 for value, kind in zip(found, kinds, strict=True)]
-    return Column(np.array(numbers, np.float64), np.array(kinds, np.uint8))
+    return NumberColumn(np.array(numbers, np.float64), np.array(kinds, np.uint8))
 
 
 def kind_of(value: object) -> int:
@@ -134,7 +134,7 @@ def kind_of(value: object) -> int:
 
 
 def score_pairs(
-    columns: Columns,
+    columns: ConstantColumns,
     inputs: Inputs,
     numbers: Integers,
     places: Integers,

@@ -26,7 +26,7 @@ _SCRATCH_MIN: Final = 64
 _SPARSE: Final = 64
 
 
-class Steps(NamedTuple):
+class WindowSteps(NamedTuple):
     """What happens to skybands, each row's in order of time; as the kernel takes it."""
 
     rows: Integers
@@ -147,7 +147,9 @@ class Members:
                 self._make_told_room()
         return np.concatenate(hungry) if hungry else np.empty(0, np.int64)
 
-    def enter_skybands(self, steps: Steps, at: Floats, sequences: Integers, ends: int) -> None:
+    def enter_skybands(
+        self, steps: WindowSteps, at: Floats, sequences: Integers, ends: int
+    ) -> None:
         """Take every skyband through what happens to it; behind the publications stand `ends`."""
         first, publications = 0, at.size - ends
         while first < steps.rows.size:

@@ -43,14 +43,14 @@ from rove.lang.ranking import Member
 from rove.lang.tree import Me, Subscription, walk
 from rove.match.ranked.history import History, plain
 from rove.match.ranked.inputs import Inputs, by_shape, score_pairs
-from rove.match.ranked.members import Members, Records, Steps
+from rove.match.ranked.members import Members, Records, WindowSteps
 from rove.match.ranked.ranks import SPARE, Publication, is_conditional, rank_of
 from rove.match.ranked.score_kernels import order_by_row
 from rove.match.ranked.scores import (
-    Columns,
+    ConstantColumns,
     Floats,
     Integers,
-    Program,
+    ScoreProgram,
     Scores,
     Unscored,
     compiled,
@@ -89,7 +89,7 @@ class _Ranked(NamedTuple):
         return parsed(self.said) if isinstance(self.said, str) else self.said
 
 
-_Score: TypeAlias = "tuple[Program | None, tuple[float, ...]]"
+_Score: TypeAlias = "tuple[ScoreProgram | None, tuple[float, ...]]"
 
 
 class _Spot(NamedTuple):
@@ -108,7 +108,7 @@ class _Pairs(NamedTuple):
     places: Integers
 
 
-class _Change(NamedTuple):
+class _ConstantsChange(NamedTuple):
     """From publication `number` of the batch on, the constants of a row stand elsewhere."""
 
     row: int
@@ -145,15 +145,15 @@ class RankedPool:
         self._row_of: dict[int, int] = {}
         self._table: Integers | None = None
         """Rows by id, where ids are small enough for that."""
-        self._shapes: dict[int, Columns] = {}
-        self._shape_of: dict[tuple[Program | None, bool], int] = {}
+        self._shapes: dict[int, ConstantColumns] = {}
+        self._shape_of: dict[tuple[ScoreProgram | None, bool], int] = {}
         """By the program, and whether its rows are lists."""
         self._zones: list[Zones] = []
         """The shapes of lists."""
         self._history = History()
         self._everywhere: Integers = _NOBODY
         """Rows of skybands without a condition."""
-        self._changes: list[_Change] = []
+        self._changes: list[_ConstantsChange] = []
         self._changed: set[int] = set()
         """Rows that have changes."""
         self._ends: list[_End] = []
@@ -238,10 +238,10 @@ class RankedPool:
             return
         if row not in self._changed:
             self._changed.add(row)
-            self._changes.append(_Change(row, 0, self._spot(row), before.me))
+            self._changes.append(_ConstantsChange(row, 0, self._spot(row), before.me))
         spot = self._find_spot(_score_of(self._ranked[id]), row, is_list=False)
         self._put(row, spot)
-        self._changes.append(_Change(row, number, spot, self._ranked[id].me))
+        self._changes.append(_ConstantsChange(row, number, spot, self._ranked[id].me))
 
     def end(self, id: int, at: float, number: int = 0) -> None:
         """It ends at a moment, before publication `number` of the batch that is run next.
@@ -291,7 +291,9 @@ class RankedPool:
             shape = next(number for number in count() if number not in self._shapes)
             self._shape_of[program, is_list] = shape
             assert program is not None or not is_list, "the oracle alone cannot refill a list"
-            self._shapes[shape] = Zones(cast(Program, program)) if is_list else Columns(program)
+            self._shapes[shape] = (
+                Zones(cast(ScoreProgram, program)) if is_list else ConstantColumns(program)
+            )
             self._track()
         columns = self._shapes[shape]
         place = columns.add(row, constants)
@@ -382,7 +384,7 @@ class RankedPool:
         if isinstance(columns, Zones):
             self._members.enter_lists(rows, scores, at, number, columns.worst)
             return
-        steps = Steps(rows, np.zeros(rows.size, np.int64), *scores)
+        steps = WindowSteps(rows, np.zeros(rows.size, np.int64), *scores)
         self._members.enter_skybands(steps, np.array([at]), np.array([number]), ends=0)
 
     def _ask(
@@ -421,7 +423,7 @@ class RankedPool:
         at = np.concatenate([inputs.at, [one.at for one in self._ends]])
         final = np.array([-1 if one.is_final else 0 for one in self._ends], np.int64)
         every = np.concatenate([sequences, final])
-        steps = Steps(pairs.rows, pairs.numbers, *scores)
+        steps = WindowSteps(pairs.rows, pairs.numbers, *scores)
         self._members.enter_skybands(steps, at, every, ends=len(self._ends))
         if self._zones:
             self._run_lists(inputs, sequences)
@@ -607,7 +609,9 @@ class RankedPool:
         pool._row_of = dict(state["row_of"])
         rows = pool._members.rows
         for number, is_list, columns in state["shapes"]:
-            restored = Zones.restored(columns, rows) if is_list else Columns.from_state(columns)
+            restored = (
+                Zones.restored(columns, rows) if is_list else ConstantColumns.from_state(columns)
+            )
             pool._shapes[number] = restored
             pool._shape_of[restored.program, is_list] = number
         pool._everywhere = np.array(state["everywhere"], np.int64)

@@ -66,7 +66,7 @@ _WHOLE_IF_BOTH: Final = (kernels.ADD, kernels.SUBTRACT, kernels.MULTIPLY)
 _OF_THE_LIBRARY: Final = (kernels.POWER, kernels.SINE, kernels.COSINE, kernels.DISTANCE)
 
 
-class Program(NamedTuple):
+class ScoreProgram(NamedTuple):
     """The shape of a score; equal for all subscriptions that differ in constants only."""
 
     code: tuple[int, ...]
@@ -93,10 +93,10 @@ class Program(NamedTuple):
         return any(step in _OF_THE_LIBRARY for step in self.code)
 
 
-class Compiled(NamedTuple):
+class CompiledScore(NamedTuple):
     """A score of one subscription: a program and its constants."""
 
-    program: Program
+    program: ScoreProgram
     constants: tuple[float, ...]
 
 
@@ -110,7 +110,7 @@ class Unscored(Exception):
 
 def compiled(
     score: ValueNode, descending: bool, accepted_at: float, me: Mapping[str, object]
-) -> Compiled | None:
+) -> CompiledScore | None:
     """The program of a score, or None where only the oracle can compute it."""
     attributes: dict[Path, int] = {}
     steps: list[tuple[str, Any]] = []
@@ -137,8 +137,8 @@ def compiled(
     if depth > _DEPTH_MAX:
         return None
     whole = tuple(type(constant) is int for constant in constants)
-    program = Program(tuple(code), tuple(attributes), timed, whole, depth, descending)
-    return Compiled(program, tuple(map(float, constants)))
+    program = ScoreProgram(tuple(code), tuple(attributes), timed, whole, depth, descending)
+    return CompiledScore(program, tuple(map(float, constants)))
 
 
 def _collect(
@@ -227,7 +227,7 @@ def _taken(step: int) -> int:
 
 
 @functools.cache
-def result_is_whole(program: Program, attributes: tuple[bool, ...]) -> bool | None:
+def result_is_whole(program: ScoreProgram, attributes: tuple[bool, ...]) -> bool | None:
     """Whether a score is an integer, given which attributes are; None if only time will tell."""
     inputs = (*attributes, *((False,) if program.timed else ()), *program.whole)
     stack: list[bool] = []
@@ -270,7 +270,7 @@ def library_agrees() -> bool:
     return True
 
 
-class Reading(NamedTuple):
+class ProgramInputs(NamedTuple):
     """What a program needs of one publication."""
 
     values: Floats
@@ -285,7 +285,9 @@ class Reading(NamedTuple):
     """False if the oracle has to be asked in any case."""
 
 
-def read(program: Program, publication: Mapping[str, object], at: float) -> Reading | None:
+def read(
+    program: ScoreProgram, publication: Mapping[str, object], at: float
+) -> ProgramInputs | None:
     """The inputs of `program`, or None where one is no number: then there is no score."""
     values: list[float] = []
     kinds: list[bool] = []
@@ -307,7 +309,7 @@ def read(program: Program, publication: Mapping[str, object], at: float) -> Read
         low = np.array([math.nextafter(value, -math.inf) for value in values])
         high = np.array([math.nextafter(value, math.inf) for value in values])
     mixed = any(kinds) or any(program.whole)
-    return Reading(array, low, high, mixed, bool(whole), sure and whole is not None)
+    return ProgramInputs(array, low, high, mixed, bool(whole), sure and whole is not None)
 
 
 class Scores(NamedTuple):
@@ -347,10 +349,10 @@ def settle(scores: Scores, doubts: Floats, mixed: bool) -> Integers:
     return np.flatnonzero(~sure)
 
 
-class Columns:
+class ConstantColumns:
     """The constants of all subscriptions of one shape; a subscription has a place in them."""
 
-    def __init__(self, program: Program | None) -> None:
+    def __init__(self, program: ScoreProgram | None) -> None:
         self.program = program
         """None for those that only the oracle can score."""
         self.code = np.array(program.code if program else (), np.int64)
@@ -394,7 +396,7 @@ class Columns:
         """The places that are taken."""
         return np.flatnonzero(self.rows[: self._next] >= 0)
 
-    def score(self, reading: Reading, places: Integers) -> tuple[Scores, Integers]:
+    def score(self, reading: ProgramInputs, places: Integers) -> tuple[Scores, Integers]:
         """The scores at `places`, and the numbers of those that the oracle has to tell."""
         assert self.program is not None, "without a program there is nothing to run"
         scores = empty_scores(places.size)
@@ -426,7 +428,7 @@ class Columns:
     def from_state(cls, state: tuple[Any, ...]) -> Self:
         """What `state` was taken from."""
         program, constants, rows, free, taken = state
-        columns = cls(None if program is None else Program(*program))
+        columns = cls(None if program is None else ScoreProgram(*program))
         columns.rows = np.frombuffer(rows, np.int64).copy()
         columns.constants = np.frombuffer(constants).reshape(-1, columns.rows.size).copy()
         columns._free, columns._next = list(free), taken

@@ -15,15 +15,22 @@ import numpy as np
 
 from rove.match.ranked import kernels, score_kernels
 from rove.match.ranked.members import Records
-from rove.match.ranked.scores import Columns, Floats, Integers, Program, Reading, Scores
+from rove.match.ranked.scores import (
+    ConstantColumns,
+    Floats,
+    Integers,
+    ProgramInputs,
+    ScoreProgram,
+    Scores,
+)
 
 _LANES: Final = score_kernels.LANES
 
 
-class Zones(Columns):
+class Zones(ConstantColumns):
     """Columns in blocks and groups of blocks, with what is best and worst in each."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: ScoreProgram) -> None:
         super().__init__(program)
         self.loose = 0
         """How many were added since they were put in order."""
@@ -110,7 +117,7 @@ class Zones(Columns):
         zones._map(thresholds)
         return zones
 
-    def candidates(self, reading: Reading) -> tuple[Integers, Scores | None]:
+    def candidates(self, reading: ProgramInputs) -> tuple[Integers, Scores | None]:
         """The places whose threshold a publication may beat.
 
         Where numbers are floats and nothing is slow to compute, those whose threshold it does

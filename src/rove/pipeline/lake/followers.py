@@ -3,7 +3,7 @@
 A change of a subscriber's state does not make a new version of its subscriptions. It is a row of a
 table, by client, variable and position. Subscriptions whose variables change while they hold are
 *followers*. A worker cuts the log into blocks of some hundred thousand changes, and builds an index
-of a block (`rove.match.index.following`) for its first publication. So the memory is that of a
+of a block (`rove.match.index.followers`) for its first publication. So the memory is that of a
 block, and the work grows with the changes of variables that subscriptions use.
 
 Events become columns at some 2 µs a change; many events are read on all cores.
@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from rove.lang.normal import normalise
 from rove.lang.parser import parse
 from rove.lang.tree import Subscription as Text
-from rove.match.index.following import Follower, FollowingIndex, States
+from rove.match.index.followers import Follower, FollowingIndex, States
 from rove.match.index.subjects import Subjects
 from rove.pipeline.lake.log import NOTHING, STATE, Lake
 from rove.pipeline.lake.versions import ANY_TOPIC, Version, state_variables

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from rove.lake.log import SCHEMA
 from rove.match.cell import FILTER_ATTRIBUTE
-from rove.match.index.columns import Columns, PublicationColumns
-from rove.match.index.following import POSITION
+from rove.match.index.columns import MappingTable, PublicationTable
+from rove.match.index.followers import POSITION
 from rove.pipeline.lake.followers import Followers, open_followers
 from rove.pipeline.matching.arrow import lake_attributes
 from rove.pipeline.matching.index_files import IndexSide, SideName, VersionIndexFile, open_index
@@ -98,7 +98,7 @@ class _SelectedRows:
         topics = self._publications.topics
         return [topics[row] for row in self._rows.tolist()]
 
-    def columns(self, rows: Longs | None, numbers: Longs | None) -> Columns:
+    def columns(self, rows: Longs | None, numbers: Longs | None) -> PublicationTable:
         """Columns with the positions, since states hold between two positions."""
         here = self._rows if rows is None else self._rows[rows]
         filters = itertools.repeat(NO_FILTER) if numbers is None else numbers.tolist()
@@ -113,7 +113,7 @@ class _SelectedRows:
             one[POSITION] = float(position)
             shown.append(one)
             before = row
-        return PublicationColumns(shown)
+        return MappingTable(shown)
 
 
 class VersionIndex:

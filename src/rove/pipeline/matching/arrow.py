@@ -12,7 +12,7 @@ JSON, so a decimal is the number that those are: an integer if its scale is 0, e
 float. A float of 32 bits is the number that it holds, which is rarely the one that was typed.
 
 A column's name is an attribute as a text writes it: dots reach into nested objects, a segment in
-backticks may hold anything. Columns are made when somebody asks for them (`Columns`).
+backticks may hold anything. Columns are made when they are first needed (`PublicationTable`).
 
 The lake's own form, a payload and its user properties, is decoded row by row by the function that
 the broker uses (`rove.lang.attributes`): 1.3 µs of processor time for five members, and 0.5 µs to
@@ -42,11 +42,11 @@ from rove.match.index.columns import (
     BooleanColumn,
     CarriedColumn,
     Column,
-    Columns,
     FloatColumn,
     IntegerColumn,
+    MappingTable,
     ObjectColumn,
-    PublicationColumns,
+    PublicationTable,
     StringColumn,
 )
 
@@ -77,7 +77,7 @@ def columns_of(
     topic: str | None = None,
     leave_out: Collection[str] = (),
     filters: npt.NDArray[np.int64] | None = None,
-) -> Columns:
+) -> PublicationTable:
     """The rows of a batch as publications.
 
     The column `topic` is seen as the attribute of that name, too, and wins over another one.
@@ -86,7 +86,7 @@ def columns_of(
     parts = _parts_of(batch, topic, leave_out)
     if filters is not None:
         parts = itertools.chain(parts, [((FILTER_ATTRIBUTE,), lambda: IntegerColumn(filters))])
-    return Columns(batch.num_rows, parts)
+    return PublicationTable(batch.num_rows, parts)
 
 
 def _parts_of(
@@ -277,11 +277,11 @@ def times_of(array: pa.Array, name: str) -> Floats:
 # -- the lake ----------------------------------------------------------------------------------
 
 
-def lake_columns(batch: pa.RecordBatch) -> PublicationColumns:
+def lake_columns(batch: pa.RecordBatch) -> MappingTable:
     """Publications as the lake has them, by topic, payload and user properties."""
     topics = batch.column("topic")
     known = {TOPIC: _strings(topics)} if not topics.null_count else {}
-    return PublicationColumns(lake_attributes(batch), known)
+    return MappingTable(lake_attributes(batch), known)
 
 
 def lake_attributes(batch: pa.RecordBatch) -> list[dict[str, object]]:

@@ -37,7 +37,7 @@ import pyarrow.compute as pc
 
 from rove.lang.printer import name_text
 from rove.lang.tree import Attribute, Time, walk
-from rove.match.index.columns import Columns
+from rove.match.index.columns import PublicationTable
 from rove.match.matcher import Matcher
 from rove.pipeline.matching.arrow import columns_of, path_of, times_of
 from rove.pipeline.matching.index import (
@@ -295,7 +295,7 @@ class _TableRows:
     def topics(self) -> list[str | None]:
         return self._piece.column(self._job.topic).to_pylist()  # type: ignore[no-any-return]
 
-    def columns(self, rows: Longs | None, numbers: Longs | None) -> Columns:
+    def columns(self, rows: Longs | None, numbers: Longs | None) -> PublicationTable:
         piece = self._piece if rows is None else self._piece.take(pa.array(rows))
         return columns_of(piece, self._job.topic, self._job.hidden, numbers)
 

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from rove.lang.tree import Condition
 from rove.match.cell import on_filter
-from rove.match.index.columns import Columns
+from rove.match.index.columns import PublicationTable
 from rove.match.pairs import Pairs
-from rove.mqtt.trees import FilterTree
+from rove.mqtt.topic_trees import FilterTree
 from rove.pipeline.lake.versions import ANY_TOPIC
 
 NO_FILTER: Final = -1
@@ -87,7 +87,7 @@ class TableMatcher(Protocol):
     def prepare(self, begins_at: float, ends_at: float) -> None:
         """Be quick at these times."""
 
-    def match_table(self, columns: Columns, at: Floats) -> Pairs:
+    def match_table(self, columns: PublicationTable, at: Floats) -> Pairs:
         """Who gets each of the rows."""
 
 
@@ -98,7 +98,7 @@ class MatchableRows(Protocol):
     def topics(self) -> Sequence[str | None]:
         """Of each row; asked for if there are filters."""
 
-    def columns(self, rows: Longs | None, numbers: Longs | None) -> Columns:
+    def columns(self, rows: Longs | None, numbers: Longs | None) -> PublicationTable:
         """All rows; or some of them, beside the numbers of filters."""
 
 

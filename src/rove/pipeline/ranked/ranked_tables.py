@@ -29,7 +29,7 @@ from rove.lang.errors import LanguageError
 from rove.lang.tree import Attribute, Node, Subscription, walk
 from rove.lang.values import Path as Name
 from rove.match.matcher import Matcher
-from rove.match.ranked.inputs import FLOAT, HUGE, MISSING, WHOLE, Column, Inputs
+from rove.match.ranked.inputs import FLOAT, HUGE, MISSING, WHOLE, Inputs, NumberColumn
 from rove.match.ranked.members import Records
 from rove.match.ranked.pool import RankedPool, parsed
 from rove.match.ranked.ranks import is_conditional, rank_of
@@ -245,7 +245,7 @@ class RankedTable:
 def inputs_of(batch: pa.RecordBatch, at: str) -> Inputs:
     """What scores need of the rows of a table."""
     heads = [path_of(name)[0] for name in batch.schema.names]
-    found: dict[Name, Column] = {}
+    found: dict[Name, NumberColumn] = {}
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         path = path_of(name)
         # Several columns of one object or attribute are put together as the matcher does it.
@@ -254,19 +254,19 @@ def inputs_of(batch: pa.RecordBatch, at: str) -> Inputs:
     return Inputs(columns_of(batch).publications, times_of(batch[at], at), found)
 
 
-def _column(array: pa.Array) -> Column | None:
+def _column(array: pa.Array) -> NumberColumn | None:
     """Numbers as a column; None for what is not made of them alone."""
     kind = array.type
     if pa.types.is_float64(kind) or pa.types.is_float32(kind):
         floats = array.fill_null(math.nan).to_numpy(zero_copy_only=False).astype(np.float64)
         there = np.isfinite(floats)
         kinds = np.where(there, FLOAT, MISSING).astype(np.uint8)
-        return Column(floats if there.all() else np.where(there, floats, 0.0), kinds)
+        return NumberColumn(floats if there.all() else np.where(there, floats, 0.0), kinds)
     if pa.types.is_signed_integer(kind):
         values = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
         kinds = np.where(np.abs(values) >= EXACT_MAX, HUGE, WHOLE).astype(np.uint8)
         kinds[array.is_null().to_numpy(zero_copy_only=False)] = MISSING
-        return Column(values, kinds)
+        return NumberColumn(values, kinds)
     return None
 
 

@@ -31,8 +31,8 @@ from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.lang.selection import selected
 from rove.lang.tree import Subscription
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Publish
-from rove.mqtt.writing import encode
 from rove.pipeline.matching.pruning import PrunedExpression
 from rove.pipeline.spark.sql import ddl
 from rove.pipeline.tables.backtest_sources import BacktestSource, ChannelInput, TimeRange

@@ -31,10 +31,10 @@ from rove.lang.tree import Attribute, Subscription, walk
 from rove.match.index.columns import (
     CarriedColumn,
     Column,
-    Columns,
     FloatColumn,
     Mask,
     ObjectColumn,
+    PublicationTable,
 )
 from rove.match.matcher import Matcher
 from rove.match.ranked.ranks import rank_of
@@ -155,12 +155,12 @@ def _on_topic(topic_filter: str, topics: pa.Array) -> Mask:
 # -- rows as publications ------------------------------------------------------------------------
 
 
-def columns_of(work: CountTask, batch: pa.RecordBatch) -> Columns:
+def columns_of(work: CountTask, batch: pa.RecordBatch) -> PublicationTable:
     """The rows of a batch as columns for the matcher."""
     if work.schema is None:
         return lake_columns(batch)
     there = {named: batch.column(name) for name, named in work.columns.items()}
-    return Columns(batch.num_rows, _parts(work.schema, there, batch.column("topic")))
+    return PublicationTable(batch.num_rows, _parts(work.schema, there, batch.column("topic")))
 
 
 def _parts(

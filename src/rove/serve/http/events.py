@@ -28,7 +28,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from rove.broker.access import Identity
-from rove.client.protocol import Delivery
+from rove.client.protocol import DeliveryToken
 from rove.mqtt.packets import Publish
 from rove.serve.http.in_process import InProcessClient
 from rove.serve.listener import unsent_high
@@ -94,7 +94,7 @@ class Subscriber(InProcessClient):
     ) -> None:
         super().__init__(shell, name, identity)
         self._transport = transport
-        self._unwritten: deque[tuple[bytes, Delivery | None]] = deque()
+        self._unwritten: deque[tuple[bytes, DeliveryToken | None]] = deque()
         self._unwritten_bytes = 0
         self._is_stuck = False
         # Lower than where the broker drops, or what it knows of us would not be brought up to date.
@@ -102,7 +102,7 @@ class Subscriber(InProcessClient):
         self.arrived = asyncio.Event()
         """Set when there is something to write, or nothing more to wait for."""
 
-    def notified(self, packet: Publish, delivery: Delivery | None) -> None:
+    def notified(self, packet: Publish, delivery: DeliveryToken | None) -> None:
         event = event_of(packet, time.time())
         self._unwritten.append((event, delivery))
         self._unwritten_bytes += len(event)
@@ -115,10 +115,10 @@ class Subscriber(InProcessClient):
             self._is_stuck = True
             self._shell.stuck(self._link)
 
-    def take(self) -> tuple[bytes, list[Delivery | None]]:
+    def take(self) -> tuple[bytes, list[DeliveryToken | None]]:
         """The next events to write, and the deliveries of their notifications."""
         events: list[bytes] = []
-        deliveries: list[Delivery | None] = []
+        deliveries: list[DeliveryToken | None] = []
         size = 0
         while self._unwritten and size < CHUNK_BYTES:
             event, delivery = self._unwritten.popleft()
@@ -128,7 +128,7 @@ class Subscriber(InProcessClient):
         self._unwritten_bytes -= size
         return b"".join(events), deliveries
 
-    def written(self, deliveries: list[Delivery | None]) -> None:
+    def written(self, deliveries: list[DeliveryToken | None]) -> None:
         """These were handed to the connection."""
         for delivery in deliveries:
             self.acknowledge(delivery)

@@ -21,8 +21,8 @@ import msgspec
 
 from rove.broker.access import Identity
 from rove.broker.publications.recent import Remembered
-from rove.broker.sessions.session import Session
-from rove.broker.subscriptions.subscription import Interest, Subscription, interest_in
+from rove.broker.sessions.session import Session, Subscription
+from rove.broker.subscriptions.interest import Interest, interest_in
 from rove.broker.views import BrokerView
 from rove.lang.attributes import attributes_of
 from rove.lang.errors import LanguageError

@@ -15,20 +15,21 @@ from functools import partial
 from typing import Any, TypeVar
 
 from rove.broker.access import Identity
-from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Link
 from rove.client.protocol import (
     RECEIVE_MAX,
-    Arrived,
-    Delivery,
+    DeliveryToken,
     Ended,
     Opened,
+    ProtocolSettings,
+    PublishReceived,
     Request,
     Response,
-    Settings,
     words,
 )
-from rove.client.session import Outgoing, Session, reason_of
+from rove.client.session import ClientSession, Outgoing, reason_of
 from rove.errors import RoveError
+from rove.mqtt.decoder import PACKET_BYTES_MAX
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     Filter,
@@ -38,7 +39,6 @@ from rove.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
-from rove.mqtt.reading import PACKET_BYTES_MAX
 from rove.serve.shell import Shell
 
 PATIENCE_S = 3.0
@@ -68,7 +68,7 @@ class InProcessClient:
         self._name = name
         self._identity = identity
         self._loop = asyncio.get_running_loop()
-        self._session = Session(Settings())
+        self._session = ClientSession(ProtocolSettings())
         self._opened: asyncio.Future[bool] = self._loop.create_future()
         self._waiting: set[asyncio.Future[Any]] = set()
         """For answers of the broker."""
@@ -97,7 +97,7 @@ class InProcessClient:
         is_http_publisher: bool = False,
     ) -> bool:
         """Introduce itself; whether a session was there already."""
-        settings = Settings(
+        settings = ProtocolSettings(
             client_id,
             clean_start=clean_start,
             session_expiry_s=expiry_s,
@@ -105,7 +105,7 @@ class InProcessClient:
             receive_max=receive_max or RECEIVE_MAX,
             packet_bytes_max=PACKET_BYTES_MAX,
         )
-        self._session = Session(settings)
+        self._session = ClientSession(settings)
         self._link = self._shell.opened(self._name, self, self._identity)
         self._link.takes_lines = True
         self._link.is_http_publisher = is_http_publisher
@@ -130,7 +130,7 @@ class InProcessClient:
         """End subscriptions."""
         await self._ask(Unsubscribe(0, topic_filters, properties))
 
-    def acknowledge(self, delivery: Delivery | None) -> None:
+    def acknowledge(self, delivery: DeliveryToken | None) -> None:
         """A notification has reached whom it was for."""
         if delivery is not None:
             self._session.acknowledge(delivery)
@@ -143,7 +143,7 @@ class InProcessClient:
 
     # -- what comes ----------------------------------------------------------------------------
 
-    def notified(self, packet: Publish, delivery: Delivery | None) -> None:
+    def notified(self, packet: Publish, delivery: DeliveryToken | None) -> None:
         """A notification has come. Here nobody wants it: it stays with the broker, unacknowledged,
         for whoever connects as this client next."""
 
@@ -197,7 +197,7 @@ class InProcessClient:
 
     def send(self, data: bytes) -> None:
         for event in self._session.receive(data, self._loop.time()):
-            if isinstance(event, Arrived):
+            if isinstance(event, PublishReceived):
                 self.notified(event.publish, event.delivery)
             elif isinstance(event, Opened):
                 self._session.resume()

@@ -13,8 +13,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from rove.broker.sessions.session import Session
-from rove.broker.subscriptions.subscription import Subscription
+from rove.broker.sessions.session import Session, Subscription
 from rove.broker.views import BrokerView
 from rove.mqtt.packets import V5
 from rove.policy.view import PoliciesView

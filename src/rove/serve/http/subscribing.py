@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from rove.broker.access import Identity
-from rove.broker.sessions.session import Session
-from rove.broker.subscriptions.subscription import Subscription
+from rove.broker.sessions.session import Session, Subscription
 from rove.mqtt.packets import Filter, Properties, Publish
 from rove.mqtt.topics import text_fault
 from rove.serve.http.answers import Fault

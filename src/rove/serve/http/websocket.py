@@ -23,7 +23,7 @@ from websockets.protocol import SEND_EOF, State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Link
 from rove.serve.http.authentication import cross_site_fault
 from rove.serve.listener import peer_name, unsent_high
 from rove.serve.logs import events

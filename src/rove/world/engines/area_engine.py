@@ -37,7 +37,7 @@ import numpy as np
 
 from rove.match.designs.design import Evolve
 from rove.world.engines.bus import EXACT, Bus, Deliveries
-from rove.world.engines.counters import Counters
+from rove.world.engines.counters import EngineCounters
 from rove.world.engines.engine_kernels import (
     FOLLOWED_COLUMNS,
     HAS,
@@ -46,17 +46,24 @@ from rove.world.engines.engine_kernels import (
     follow,
     views_at,
 )
-from rove.world.engines.messages import Messages, What
-from rove.world.engines.roles import SERVERS_FROM, Owned, Sightings, Surroundings, asked, grown
+from rove.world.engines.messages import MessageKind, Messages
+from rove.world.engines.roles import (
+    SERVERS_FROM,
+    ClientReplicas,
+    EngineWorld,
+    Ownership,
+    asked,
+    grown,
+)
 from rove.world.runs.state import (
     NOBODY,
-    Changes,
     Clients,
     Entities,
     Flags,
     Floats,
     Ints,
     Longs,
+    TickChanges,
     WorldError,
 )
 
@@ -102,10 +109,10 @@ class AreaClients:
 
     def __init__(self, bus: Bus, rules: AreaRules, owned: Sequence[int] | None = None) -> None:
         """`owned` are the numbers of the clients in this process; None are all."""
-        self.replicas: Final = Sightings()
+        self.replicas: Final = ClientReplicas()
         self._bus = bus
         self._rules = rules
-        self._owned = Owned(owned)
+        self._owned = Ownership(owned)
         self._followed: Floats = np.zeros((0, FOLLOWED_COLUMNS))
 
     def act(self, clients: Clients, avatars: Entities, tick: int, at: float) -> None:
@@ -135,7 +142,7 @@ class AreaClients:
     def receive(self, deliveries: Deliveries, clients: Clients, tick: int) -> None:
         """Take in what was told, and forget what is out of view."""
         self.replicas.drop_left(deliveries, clients)
-        self.replicas.put_told(deliveries, clients, What.UPDATE, What.REPLICA)
+        self.replicas.put_told(deliveries, clients, MessageKind.UPDATE, MessageKind.REPLICA)
         views = views_at(self._followed, deliveries.at)
         self.replicas.drop_out_of_sight(views, tolerance_m=_TOLERANCE_M, moving_since=tick)
 
@@ -147,7 +154,7 @@ class AreaMasters:
         """`owned` are the numbers of the servers in this process; None are all."""
         self._bus = bus
         self._rules = rules
-        self._owned = Owned(owned)
+        self._owned = Ownership(owned)
         self._followed: Floats = np.zeros((0, FOLLOWED_COLUMNS))
         self._server: Ints = np.zeros(0, np.int32)
         """Who held each entity at the last tick, NOBODY if none of this process."""
@@ -156,7 +163,7 @@ class AreaMasters:
         self._asked: Deliveries | None = None
         """The requests of the last tick, and the entities by whose rectangles each was found."""
 
-    def act(self, clients: Clients, entities: Entities, changes: Changes) -> None:
+    def act(self, clients: Clients, entities: Entities, changes: TickChanges) -> None:
         """Place what is due, tell what happened, answer what was asked."""
         count = len(entities)
         self._followed = grown(self._followed, count)
@@ -178,7 +185,7 @@ class AreaMasters:
 
     def receive(self, deliveries: Deliveries) -> None:
         """Take note of requests, to be answered at the next tick."""
-        self._asked = asked(deliveries, What.AREA_REQUEST)
+        self._asked = asked(deliveries, MessageKind.AREA_REQUEST)
 
     def _give_away(self, entities: Longs) -> None:
         if len(entities):
@@ -211,7 +218,7 @@ class AreaMasters:
             receivers = self._server[placed] + np.int32(SERVERS_FROM)
             _place(self._bus, REQUEST, placed, rectangles, at, receivers)
 
-    def _tell_who_left(self, entities: Entities, changes: Changes) -> None:
+    def _tell_who_left(self, entities: Entities, changes: TickChanges) -> None:
         """What was told to rest and is elsewhere has left, whoever holds it now."""
         before = self._told[changes.changed]
         x, y = entities.x[changes.changed], entities.y[changes.changed]
@@ -219,18 +226,20 @@ class AreaMasters:
         rested = (before[:, 2] == 0.0) & (before[:, 3] == 0.0)
         left = rested & ((x != before[:, 0]) | (y != before[:, 1]))
         if left.any():
-            messages = Messages.about(What.LEFT, entities, changes.changed[left], changes.tick)
+            messages = Messages.about(
+                MessageKind.LEFT, entities, changes.changed[left], changes.tick
+            )
             messages.x, messages.y = before[left, 0], before[left, 1]
             self._bus.publish_at(UPDATE, messages, changes.at)
 
-    def _tell(self, entities: Entities, numbers: Ints, changes: Changes) -> None:
+    def _tell(self, entities: Entities, numbers: Ints, changes: TickChanges) -> None:
         for column, values in enumerate(_motion(entities)):
             self._told[numbers, column] = values[numbers]
         if len(numbers):
-            updates = Messages.about(What.UPDATE, entities, numbers, changes.tick)
+            updates = Messages.about(MessageKind.UPDATE, entities, numbers, changes.tick)
             self._bus.publish_at(UPDATE, updates, changes.at)
 
-    def _answer(self, entities: Entities, changes: Changes) -> None:
+    def _answer(self, entities: Entities, changes: TickChanges) -> None:
         if self._asked is None or not len(self._asked):
             return
         requests = self._asked.messages
@@ -247,7 +256,7 @@ class AreaMasters:
         )
         numbers = np.flatnonzero(wanted & (self._server != NOBODY)).astype(np.int32)
         if len(numbers):
-            replicas = Messages.about(What.REPLICA, entities, numbers, changes.tick)
+            replicas = Messages.about(MessageKind.REPLICA, entities, numbers, changes.tick)
             self._bus.publish_at(REPLY, replicas, changes.at)
 
 
@@ -274,13 +283,13 @@ class AreaEngine:
         self.replicas = self._clients.replicas
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> EngineCounters:
         return self._bus.counters
 
     def subscriptions(self) -> int:
         return self._bus.counters.subscriptions
 
-    def step(self, world: Surroundings, changes: Changes) -> None:
+    def step(self, world: EngineWorld, changes: TickChanges) -> None:
         """Take a tick."""
         clients, entities = world.clients, world.entities
         self._clients.act(clients, entities, changes.tick, changes.at)
@@ -303,7 +312,7 @@ def _reaches(clients: Clients) -> Floats:
 def _requests(clients: Clients, asking: Ints, questions: Floats, tick: int) -> Messages:
     x, y, reach_x, reach_y, former_x, former_y = questions.T
     return Messages(
-        What.AREA_REQUEST,
+        MessageKind.AREA_REQUEST,
         len(asking),
         sender=asking,
         entity=clients.avatar[asking],

@@ -153,7 +153,7 @@ def _room_needed(starts: Any, low_x: Any, high_x: Any, low_y: Any, high_y: Any, 
 def _search(
     x: Any, y: Any, low_x: Any, high_x: Any, low_y: Any, high_y: Any, ones: Any, others: Any
 ) -> tuple[Any, Any, Any, Any]:
-    """What `Search.find` says; `ones` and `others` are room for pairs, and returned larger."""
+    """See `RectangleSearch.find`; `ones` and `others` are room for pairs, returned larger."""
     points, rectangles = x.size, low_x.size
     if points == 0 or rectangles == 0:
         return np.zeros(points + 1, np.int64), np.empty(0, np.int32), ones, others
@@ -187,7 +187,7 @@ def _search(
     return dealt_starts, dealt, ones, others
 
 
-class Search:
+class RectangleSearch:
     """Finds rectangles around points; keeps the room that it once needed.
 
     New memory is dear: to be given a page costs as much as finding 100 pairs.

@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rove.match.designs.design import Evolve, checked_seconds
-from rove.world.engines.area_kernels import CLEES, NEVER, PES, Search, sides_at
+from rove.world.engines.area_kernels import CLEES, NEVER, PES, RectangleSearch, sides_at
 from rove.world.engines.area_kernels import EXACT as EVALUATED_EXACTLY
 from rove.world.engines.bus import EXACT, Deliveries, Rectangles
-from rove.world.engines.counters import Counters
-from rove.world.engines.messages import Messages, What, payload_bytes
+from rove.world.engines.counters import EngineCounters
+from rove.world.engines.messages import MessageKind, Messages, payload_bytes
 from rove.world.engines.pair_kernels import (
     distinct_counts,
     keys_of,
@@ -46,11 +46,11 @@ _DESIGNS: Final = {
     "pes": PES,
     "clees": CLEES,
 }
-_Table = TypeVar("_Table", "_Topics", "_Areas")
+_Table = TypeVar("_Table", "_TopicTable", "_AreaTable")
 _Item = TypeVar("_Item", bound=np.generic)
 
 
-class _Found(NamedTuple):
+class _Matches(NamedTuple):
     """The receivers of a batch: those of message i are at ends[i]:ends[i + 1]."""
 
     messages: Messages
@@ -64,10 +64,10 @@ class ArrayBus:
 
     def __init__(self, timer: Callable[[], int] | None = None) -> None:
         """With a timer (nanoseconds), what finding receivers takes is counted."""
-        self.counters = Counters()
+        self.counters = EngineCounters()
         self._timer = timer
-        self._tables: dict[str, _Topics | _Areas] = {}
-        self._found: list[_Found] = []
+        self._tables: dict[str, _TopicTable | _AreaTable] = {}
+        self._found: list[_Matches] = []
         self._at = -np.inf
 
     # -- tables --------------------------------------------------------------------------
@@ -75,12 +75,12 @@ class ArrayBus:
     def topics(self, table: str, form: str, *, retained: bool = False) -> None:
         """Make a topic table."""
         self._refuse_second(table)
-        self._tables[table] = _Topics(form, retained)
+        self._tables[table] = _TopicTable(form, retained)
 
     def areas(self, table: str, form: str, evolve: Evolve = EXACT) -> None:
         """Make an area table."""
         self._refuse_second(table)
-        self._tables[table] = _Areas(form, evolve)
+        self._tables[table] = _AreaTable(form, evolve)
 
     def _refuse_second(self, table: str) -> None:
         if table in self._tables:
@@ -99,7 +99,7 @@ class ArrayBus:
 
     def join(self, table: str, subscribers: Ints, topics: Ints) -> None:
         """Subscribers join topics, pair by pair."""
-        here = self._table(table, _Topics)
+        here = self._table(table, _TopicTable)
         new_topics, new_subscribers = here.join(_pairs("topic", topics, "subscriber", subscribers))
         self._subscribed(len(new_topics))
         if here.retained:
@@ -107,16 +107,16 @@ class ArrayBus:
 
     def leave(self, table: str, subscribers: Ints, topics: Ints) -> None:
         """Subscribers leave topics, pair by pair."""
-        here = self._table(table, _Topics)
+        here = self._table(table, _TopicTable)
         self._unsubscribed(here.leave(_pairs("topic", topics, "subscriber", subscribers)))
 
     def join_all(self, table: str, subscriber: int) -> None:
         """One subscriber gets everything in a topic table."""
-        self._subscribed(self._table(table, _Topics).join_all(subscriber))
+        self._subscribed(self._table(table, _TopicTable).join_all(subscriber))
 
     def publish(self, table: str, topics: Ints, messages: Messages) -> None:
         """Publish each message under a topic."""
-        here = self._table(table, _Topics)
+        here = self._table(table, _TopicTable)
         numbers = _numbers("topic", topics)
         if len(numbers) != len(messages):
             raise WorldError(f"{len(messages)} messages were given {len(numbers)} topics")
@@ -125,11 +125,11 @@ class ArrayBus:
         self.counters.matching_ns += self._now() - started
         counts = np.diff(ends)
         self._count(messages, counts, here.topic_bytes(numbers), published=True)
-        self._found.append(_Found(messages, ends, receivers, np.repeat(numbers, counts)))
+        self._found.append(_Matches(messages, ends, receivers, np.repeat(numbers, counts)))
         if here.retained:
             here.retain(numbers, messages)
 
-    def _deliver_retained(self, here: _Topics, topics: Ints, subscribers: Ints) -> None:
+    def _deliver_retained(self, here: _TopicTable, topics: Ints, subscribers: Ints) -> None:
         has = here.has_retained(topics)
         topics, subscribers = topics[has], subscribers[has]
         if not len(topics):
@@ -138,7 +138,7 @@ class ArrayBus:
         one_each = np.ones(len(topics), np.int64)
         self._count(messages, one_each, here.topic_bytes(topics), published=False)
         ends = np.arange(len(topics) + 1)
-        self._found.append(_Found(messages, ends, subscribers, topics))
+        self._found.append(_Matches(messages, ends, subscribers, topics))
 
     # -- areas ---------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class ArrayBus:
         receivers: Ints | None = None,
     ) -> None:
         """Put rectangles, or replace those of these numbers."""
-        here = self._table(table, _Areas)
+        here = self._table(table, _AreaTable)
         lines = _numbers("rectangle", numbers)
         values = np.empty((len(lines), len(_PLACED)))
         for column, value in enumerate((x, y, reach_x, reach_y, vx, vy, since)):
@@ -171,12 +171,12 @@ class ArrayBus:
 
     def lift(self, table: str, numbers: Ints) -> None:
         """Take rectangles away."""
-        here = self._table(table, _Areas)
+        here = self._table(table, _AreaTable)
         self._unsubscribed(here.lift(_numbers("rectangle", numbers)))
 
     def publish_at(self, table: str, messages: Messages, at: float) -> None:
         """Publish each message at its (x, y)."""
-        here = self._table(table, _Areas)
+        here = self._table(table, _AreaTable)
         self._pass_time(at)
         started = self._now()
         ends, numbers = here.holders(messages.x, messages.y, at)
@@ -184,7 +184,7 @@ class ArrayBus:
         receivers = numbers if here.is_by_receiver else here.receiver[numbers]
         counts = np.diff(ends) if here.is_by_receiver else distinct_counts(ends, receivers)
         self._count(messages, counts, here.topic_bytes(len(messages)), published=True)
-        self._found.append(_Found(messages, ends, receivers, numbers))
+        self._found.append(_Matches(messages, ends, receivers, numbers))
 
     # -- turns ---------------------------------------------------------------------------
 
@@ -208,12 +208,12 @@ class ArrayBus:
 
     def joined(self, table: str) -> tuple[Ints, Ints]:
         """(topics, subscribers) of a topic table, ascending."""
-        topics, subscribers = pairs_of(self._table(table, _Topics).keys)
+        topics, subscribers = pairs_of(self._table(table, _TopicTable).keys)
         return topics, subscribers
 
     def placed(self, table: str) -> Rectangles:
         """The rectangles of an area table, by ascending number."""
-        here = self._table(table, _Areas)
+        here = self._table(table, _AreaTable)
         numbers = np.flatnonzero(here.is_placed).astype(np.int32)
         return Rectangles(numbers, here.receiver[numbers], *here.values[numbers].T)
 
@@ -222,7 +222,7 @@ class ArrayBus:
 
         Where a design evaluates step by step a rectangle lies between two steps: its velocity is 0.
         """
-        here = self._table(table, _Areas)
+        here = self._table(table, _AreaTable)
         numbers = np.flatnonzero(here.is_placed).astype(np.int32)
         return Rectangles(numbers, here.receiver[numbers], *here.believed(numbers, self._at))
 
@@ -255,7 +255,7 @@ class ArrayBus:
         self._at = at
 
 
-class _Topics:
+class _TopicTable:
     """A topic table: (topic, subscriber) in ascending order."""
 
     def __init__(self, form: str, retained: bool) -> None:
@@ -305,7 +305,7 @@ class _Topics:
         needed = int(topics.max(initial=-1)) + 1
         if needed > room:
             more = max(needed - room, room)
-            self.last = Messages.joined([self.last, Messages(What.UPDATE, more)])
+            self.last = Messages.joined([self.last, Messages(MessageKind.UPDATE, more)])
             self._is_retained = np.concatenate([self._is_retained, np.zeros(more, np.bool_)])
         lines = last_lines(topics, len(self.last))
         self.last.put(topics[lines], messages.take(lines))
@@ -325,7 +325,7 @@ class _Topics:
 _PLACED: Final = ("x", "y", "reach_x", "reach_y", "vx", "vy", "since")
 
 
-class _Areas:
+class _AreaTable:
     """An area table: rectangles by number, with gaps where none is placed."""
 
     def __init__(self, form: str, evolve: Evolve) -> None:
@@ -340,7 +340,7 @@ class _Areas:
         self._sides: Floats = np.empty((0, 7))
         """low_x, high_x, low_y, high_y at the time of submission, vx, vy, since."""
         self._version_at: Floats = np.empty(0)
-        self._search = Search()
+        self._search = RectangleSearch()
         self._lines: Ints | None = None
         """The numbers of those placed, by receiver, then number."""
         self._is_full = False

@@ -56,8 +56,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from rove.match.designs.design import Evolve
-from rove.world.engines.counters import Counters
-from rove.world.engines.messages import Messages, What
+from rove.world.engines.counters import EngineCounters
+from rove.world.engines.messages import MessageKind, Messages
 from rove.world.runs.state import Flags, Floats, Ints, WorldError
 
 EXACT = Evolve()
@@ -83,9 +83,9 @@ class Deliveries:
     def __len__(self) -> int:
         return len(self.message)
 
-    def only(self, *whats: What) -> Deliveries:
+    def only(self, *whats: MessageKind) -> Deliveries:
         """The deliveries of some kinds, over the same messages."""
-        is_wanted = np.zeros(len(What), np.bool_)
+        is_wanted = np.zeros(len(MessageKind), np.bool_)
         is_wanted[list(whats)] = True
         wanted = is_wanted[self.messages.what]
         return self if wanted.all() else self.where(wanted[self.message])
@@ -118,7 +118,7 @@ class Rectangles(NamedTuple):
 class Bus(Protocol):
     """Subscriptions and publications of one engine, and how many of them there were."""
 
-    counters: Counters
+    counters: EngineCounters
 
     def topics(self, table: str, form: str, *, retained: bool = False) -> None:
         """Make a topic table; `form` is its topic over MQTT, {} the number: world/tile/{}/update.

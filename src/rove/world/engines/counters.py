@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rove.world.engines.messages import What
+from rove.world.engines.messages import MessageKind
 from rove.world.runs.state import Longs
 
 
-class Counters:
+class EngineCounters:
     """Of one engine, since the world began."""
 
     def __init__(self) -> None:
@@ -25,11 +25,13 @@ class Counters:
         self.subscribes = 0
         self.unsubscribes = 0
         """Operations; to replace a rectangle is one of each."""
-        self.published: Longs = np.zeros(len(What), np.int64)
-        self.delivered: Longs = np.zeros(len(What), np.int64)
-        self.published_bytes: Longs = np.zeros(len(What), np.int64)
-        self.delivered_bytes: Longs = np.zeros(len(What), np.int64)
-        """By `What`. A message that reaches n receivers is published once and delivered n times."""
+        self.published: Longs = np.zeros(len(MessageKind), np.int64)
+        self.delivered: Longs = np.zeros(len(MessageKind), np.int64)
+        self.published_bytes: Longs = np.zeros(len(MessageKind), np.int64)
+        self.delivered_bytes: Longs = np.zeros(len(MessageKind), np.int64)
+        """By `MessageKind`. A message that reaches n receivers is published once and delivered n
+        times.
+        """
         self.matching_ns = 0
         """Time spent on finding receivers; stays 0 where nobody has a clock."""
         self.missing_ticks = 0
@@ -39,8 +41,8 @@ class Counters:
 
     def row(self, tick_s: float) -> dict[str, int | float]:
         """All figures by name, for tables and databases."""
-        updates, replicas = [What.UPDATE, What.LEFT], [What.REPLICA]
-        requests = [What.REQUEST, What.AREA_REQUEST]
+        updates, replicas = [MessageKind.UPDATE, MessageKind.LEFT], [MessageKind.REPLICA]
+        requests = [MessageKind.REQUEST, MessageKind.AREA_REQUEST]
         return {
             "subscriptions": self.subscriptions,
             "subscribes": self.subscribes,

@@ -19,13 +19,13 @@ from typing import Protocol
 
 from rove.world.engines.registry import Engine, full_name
 from rove.world.engines.replicas import Replicas
-from rove.world.engines.roles import Surroundings
-from rove.world.engines.truth import Checker, Truth
+from rove.world.engines.roles import EngineWorld
+from rove.world.engines.truth import GroundTruth, ReplicaChecker
 from rove.world.map.sight import Walls, sees
-from rove.world.runs.state import Changes, WorldError
+from rove.world.runs.state import TickChanges, WorldError
 
 
-class Stage(Surroundings, Protocol):
+class SteppedWorld(EngineWorld, Protocol):
     """What an ensemble needs of a `rove.world.runs.simulation.World`."""
 
     engine_names: Sequence[str]
@@ -36,17 +36,17 @@ class Stage(Surroundings, Protocol):
     @property
     def tick_s(self) -> float: ...
 
-    def begin(self) -> Changes:
+    def begin(self) -> TickChanges:
         """Tick 0."""
 
-    def step(self) -> Changes:
+    def step(self) -> TickChanges:
         """The next tick."""
 
 
 class Ensemble:
     """A world and its engines."""
 
-    def __init__(self, world: Stage, engines: Sequence[Engine], *, live: str = "") -> None:
+    def __init__(self, world: SteppedWorld, engines: Sequence[Engine], *, live: str = "") -> None:
         """The first engine is live unless another is named."""
         names = [engine.name for engine in engines]
         if not names:
@@ -56,13 +56,15 @@ class Ensemble:
                 raise WorldError(f"engine {name} is named twice; each runs once")
         self.world = world
         self.engines = tuple(engines)
-        self.truth = Truth()
-        self.checkers = tuple(Checker(engine.delay_ticks, engine.counters) for engine in engines)
+        self.truth = GroundTruth()
+        self.checkers = tuple(
+            ReplicaChecker(engine.delay_ticks, engine.counters) for engine in engines
+        )
         self._live = self._engine(live) if live else engines[0]
         self._kept = Replicas()
         """What the engine before had told that the live one has not yet confirmed or refuted."""
         self._kept_until = 0
-        self._changes: Changes | None = None
+        self._changes: TickChanges | None = None
         world.engine_names = names
 
     @property
@@ -75,7 +77,7 @@ class Ensemble:
         if self._changes is None:
             self._take(self.world.begin())
 
-    def step(self) -> Changes:
+    def step(self) -> TickChanges:
         """One tick on, for the world and all engines; what it has changed."""
         self.begin()
         changes = self.world.step()
@@ -137,7 +139,7 @@ class Ensemble:
             for engine in self.engines
         ]
 
-    def _take(self, changes: Changes) -> None:
+    def _take(self, changes: TickChanges) -> None:
         world = self.world
         self._changes = changes
         self.truth.step(world.entities, world.clients, changes.tick)

@@ -27,7 +27,7 @@ from rove.world.engines.size_kernels import add_length_bytes, add_whole_number_b
 from rove.world.runs.state import Entities, Floats, Ints, Longs, WorldError
 
 
-class What(enum.IntEnum):
+class MessageKind(enum.IntEnum):
     """What a message is."""
 
     UPDATE = 0
@@ -49,12 +49,12 @@ _LENGTHS: Final = frozenset(
     ("x", "y", "vx", "vy", "reach_x", "reach_y", "former_x", "former_y"),
 )
 _MOVING: Final = ("entity", "version", "x", "y", "vx", "vy", "holder", "uses", "tick")
-FIELDS: Final[dict[What, tuple[str, ...]]] = {
-    What.UPDATE: _MOVING,
-    What.REPLICA: (*_MOVING, "kind", "tile", "sender"),
-    What.LEFT: ("entity", "version", "tile", "tick"),
-    What.REQUEST: ("sender", "tile", "tick"),
-    What.AREA_REQUEST: (
+FIELDS: Final[dict[MessageKind, tuple[str, ...]]] = {
+    MessageKind.UPDATE: _MOVING,
+    MessageKind.REPLICA: (*_MOVING, "kind", "tile", "sender"),
+    MessageKind.LEFT: ("entity", "version", "tile", "tick"),
+    MessageKind.REQUEST: ("sender", "tile", "tick"),
+    MessageKind.AREA_REQUEST: (
         *("sender", "entity", "x", "y", "reach_x", "reach_y", "former_x", "former_y", "tick"),
     ),
 }
@@ -107,7 +107,9 @@ class Messages:
     former_y: Floats
     """The centre of what was asked for before; NO_PLACE if nothing was."""
 
-    def __init__(self, what: What | npt.NDArray[np.int8], count: int, **columns: object) -> None:
+    def __init__(
+        self, what: MessageKind | npt.NDArray[np.int8], count: int, **columns: object
+    ) -> None:
         """`count` messages; a column is an array, or one value for all, or left out: 0."""
         self.what = _column(what, np.int8, count)
         for name, dtype in COLUMNS.items():
@@ -117,7 +119,7 @@ class Messages:
             raise WorldError(f"messages have no {unknown}; they have {', '.join(COLUMNS)}")
 
     @classmethod
-    def about(cls, what: What, entities: Entities, numbers: Ints, tick: int) -> Self:
+    def about(cls, what: MessageKind, entities: Entities, numbers: Ints, tick: int) -> Self:
         """One message on each of these entities, with all that they are now.
 
         The sender is the server that holds the entity.
@@ -141,7 +143,7 @@ class Messages:
 
     @classmethod
     def none(cls) -> Self:
-        return cls(What.UPDATE, 0)
+        return cls(MessageKind.UPDATE, 0)
 
     def __len__(self) -> int:
         return len(self.what)
@@ -204,7 +206,7 @@ def _column(values: object, dtype: type[np.generic], count: int) -> npt.NDArray[
 
 def payload(messages: Messages, line: int) -> bytes:
     """One message as it travels over MQTT: a JSON object, without spaces."""
-    return _payloads(messages, What(int(messages.what[line])), np.array([line]))[0]
+    return _payloads(messages, MessageKind(int(messages.what[line])), np.array([line]))[0]
 
 
 def payloads(messages: Messages) -> list[bytes]:
@@ -216,7 +218,7 @@ def payloads(messages: Messages) -> list[bytes]:
     return found
 
 
-def _payloads(messages: Messages, what: What, lines: Longs) -> list[bytes]:
+def _payloads(messages: Messages, what: MessageKind, lines: Longs) -> list[bytes]:
     """The payloads of lines that are of one kind."""
     columns = []
     for name in FIELDS[what]:
@@ -229,9 +231,9 @@ def _payloads(messages: Messages, what: What, lines: Longs) -> list[bytes]:
     return [text.replace("nan", "null").encode() for text in texts]
 
 
-def _by_kind(messages: Messages) -> Iterator[tuple[What, Longs]]:
+def _by_kind(messages: Messages) -> Iterator[tuple[MessageKind, Longs]]:
     """The lines of each kind that there is."""
-    for what in What:
+    for what in MessageKind:
         lines = np.flatnonzero(messages.what == what)
         if len(lines):
             yield what, lines
@@ -245,7 +247,7 @@ _FORMS: Final = {
             "}",
         )
     )
-    for what in What
+    for what in MessageKind
 }
 """A payload without its values."""
 
@@ -289,9 +291,9 @@ _PAYLOADS: Final = {
         tag=what.name.lower(),
         forbid_unknown_fields=True,
     )
-    for what in What
+    for what in MessageKind
 }
-_WHAT_OF: Final[dict[type, What]] = {kind: what for what, kind in _PAYLOADS.items()}
+_WHAT_OF: Final[dict[type, MessageKind]] = {kind: what for what, kind in _PAYLOADS.items()}
 _DECODER: Final = msgspec.json.Decoder(Union[tuple(_PAYLOADS.values())])  # noqa: UP007
 
 
@@ -305,7 +307,7 @@ def payload_bytes(messages: Messages) -> Longs:
     return sizes
 
 
-def _sizes(messages: Messages, what: What) -> Longs:
+def _sizes(messages: Messages, what: MessageKind) -> Longs:
     """The sizes of messages that are all of one kind."""
     sizes = np.full(len(messages), _FRAME_BYTES[what], np.int64)
     for name in FIELDS[what]:

@@ -23,14 +23,14 @@ from typing import Final
 
 import numpy as np
 
-from rove.world.engines.area_kernels import Search
+from rove.world.engines.area_kernels import RectangleSearch
 from rove.world.engines.bus import Bus, Deliveries
-from rove.world.engines.counters import Counters
+from rove.world.engines.counters import EngineCounters
 from rove.world.engines.engine_kernels import sightings
-from rove.world.engines.messages import FIELDS, Messages, What
+from rove.world.engines.messages import FIELDS, MessageKind, Messages
 from rove.world.engines.pair_kernels import missing_from, pairs_of
-from rove.world.engines.roles import SERVICE, Owned, Sightings, Surroundings, grown, told
-from rove.world.runs.state import Changes, Clients, Entities, Floats, Ints, Longs
+from rove.world.engines.roles import SERVICE, ClientReplicas, EngineWorld, Ownership, grown, told
+from rove.world.runs.state import Clients, Entities, Floats, Ints, Longs, TickChanges
 
 CLIENTS: Final = "client"
 OBJECTS: Final = "object"
@@ -52,17 +52,17 @@ class ObjectMasters:
     def __init__(self, bus: Bus, owned: Sequence[int] | None = None) -> None:
         """`owned` are the numbers of the servers in this process; None are all."""
         self._bus = bus
-        self._owned = Owned(owned)
+        self._owned = Ownership(owned)
         self._known = 0
 
-    def act(self, entities: Entities, changes: Changes) -> None:
+    def act(self, entities: Entities, changes: TickChanges) -> None:
         """Tell what happened, and who is new."""
         new = np.arange(self._known, len(entities), dtype=np.int32)
         self._known = len(entities)
         numbers = np.union1d(changes.changed, new) if len(new) else changes.changed
         numbers = numbers[self._owned.among(entities.server[numbers])]
         if len(numbers):
-            updates = Messages.about(What.UPDATE, entities, numbers, changes.tick)
+            updates = Messages.about(MessageKind.UPDATE, entities, numbers, changes.tick)
             self._bus.publish(OBJECTS, numbers, updates)
 
 
@@ -77,7 +77,7 @@ class InterestService:
         self._is_known = np.zeros(0, np.bool_)
         self._keys: Longs = np.zeros(0, np.int64)
         """Who saw what at the last tick, as (entity, client) keys."""
-        self._search = Search()
+        self._search = RectangleSearch()
 
     def act(self, clients: Clients) -> None:
         """Publish replicas of what clients have begun to see.
@@ -98,10 +98,10 @@ class InterestService:
             entities = messages.entity[lines]
             missing = int(entities.max()) + 1 - len(self._last)
             if missing > 0:
-                self._last = Messages.joined([self._last, Messages(What.REPLICA, missing)])
+                self._last = Messages.joined([self._last, Messages(MessageKind.REPLICA, missing)])
             self._is_known = grown(self._is_known, len(self._last))
             self._is_known[entities] = True
-            for column in FIELDS[What.REPLICA]:
+            for column in FIELDS[MessageKind.REPLICA]:
                 getattr(self._last, column)[entities] = getattr(messages, column)[lines]
 
     def _seen(self, clients: Clients) -> Longs:
@@ -125,9 +125,9 @@ class ObjectClients:
 
     def __init__(self, bus: Bus, owned: Sequence[int] | None = None) -> None:
         """`owned` are the numbers of the clients in this process; None are all."""
-        self.replicas: Final = Sightings()
+        self.replicas: Final = ClientReplicas()
         self._bus = bus
-        self._owned = Owned(owned)
+        self._owned = Ownership(owned)
         self._known = 0
 
     def act(self, clients: Clients) -> None:
@@ -144,14 +144,14 @@ class ObjectClients:
         Of `avatars` only the clients' own are looked at.
         """
         replicas = self.replicas
-        replicas.put_told(deliveries, clients, What.UPDATE)
+        replicas.put_told(deliveries, clients, MessageKind.UPDATE)
         kept = sights(clients, avatars.x, avatars.y, clients.avatar, KEPT)
         leaving, left = replicas.drop_out_of_sight(kept)
         if len(leaving):
             self._bus.leave(OBJECTS, leaving, left)
-        shown, receivers = told(deliveries, clients, What.REPLICA)
+        shown, receivers = told(deliveries, clients, MessageKind.REPLICA)
         if len(shown):
-            replicas.put_told(deliveries, clients, What.REPLICA)
+            replicas.put_told(deliveries, clients, MessageKind.REPLICA)
             self._bus.join(OBJECTS, receivers, deliveries.messages.entity[shown])
 
 
@@ -169,13 +169,13 @@ class ObjectEngine:
         self.replicas = self._clients.replicas
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> EngineCounters:
         return self._bus.counters
 
     def subscriptions(self) -> int:
         return self._bus.counters.subscriptions
 
-    def step(self, world: Surroundings, changes: Changes) -> None:
+    def step(self, world: EngineWorld, changes: TickChanges) -> None:
         """Take a tick."""
         clients, entities = world.clients, world.entities
         self._clients.act(clients)

@@ -13,12 +13,12 @@ from typing import Final, Protocol
 from rove.world.engines.area_engine import AreaEngine, Design
 from rove.world.engines.array_bus import ArrayBus
 from rove.world.engines.bus import Bus
-from rove.world.engines.counters import Counters
+from rove.world.engines.counters import EngineCounters
 from rove.world.engines.object_engine import ObjectEngine
 from rove.world.engines.replicas import Replicas
-from rove.world.engines.roles import Surroundings
+from rove.world.engines.roles import EngineWorld
 from rove.world.engines.tile_engine import TileEngine
-from rove.world.runs.state import Changes, WorldError
+from rove.world.runs.state import TickChanges, WorldError
 
 
 class Engine(Protocol):
@@ -33,10 +33,10 @@ class Engine(Protocol):
         """What its clients know."""
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> EngineCounters:
         """What it has cost so far."""
 
-    def step(self, world: Surroundings, changes: Changes) -> None:
+    def step(self, world: EngineWorld, changes: TickChanges) -> None:
         """Take the tick that the world has taken; at the first, everybody is new."""
 
     def subscriptions(self) -> int:

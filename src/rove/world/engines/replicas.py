@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rove.world.engines.bus import Deliveries
-from rove.world.engines.messages import Messages, What
+from rove.world.engines.messages import MessageKind, Messages
 from rove.world.engines.pair_kernels import (
     are_among,
     confirm,
@@ -78,7 +78,7 @@ class Replicas:
     ) -> None:
         """Replicas come or are confirmed; a lower version never overwrites a higher one."""
         told = Messages(
-            What.REPLICA,
+            MessageKind.REPLICA,
             len(entities),
             entity=entities,
             version=versions,
@@ -92,7 +92,7 @@ class Replicas:
 
     def put_delivered(self, deliveries: Deliveries) -> None:
         """What the receivers of updates and replicas know now; other kinds are passed over."""
-        known = deliveries.only(What.UPDATE, What.REPLICA)
+        known = deliveries.only(MessageKind.UPDATE, MessageKind.REPLICA)
         self._put(known.messages, known.message, known.receiver)
 
     def drop(self, clients: Ints, entities: Ints) -> None:

@@ -28,7 +28,7 @@ import numpy as np
 
 from rove.world.engines.bus import Deliveries
 from rove.world.engines.engine_kernels import are_out_of_sight, heard_by_clients
-from rove.world.engines.messages import What
+from rove.world.engines.messages import MessageKind
 from rove.world.engines.pair_kernels import keys_of, pairs_of
 from rove.world.engines.replicas import Replicas
 from rove.world.runs.state import Clients, Entities, Flags, Floats, Ints, Longs
@@ -41,7 +41,7 @@ SERVICE: Final = 2_000_000_000
 Column = TypeVar("Column", Flags, Floats, Ints, Longs)
 
 
-class Ground(Protocol):
+class TileIndex(Protocol):
     """What an engine needs of `rove.world.map.tiles.Tiles`."""
 
     def in_rectangles(
@@ -50,7 +50,7 @@ class Ground(Protocol):
         """The tiles that touch the closed rectangle around each point."""
 
 
-class Surroundings(Protocol):
+class EngineWorld(Protocol):
     """What an engine is shown of a `rove.world.runs.simulation.World`."""
 
     @property
@@ -58,10 +58,10 @@ class Surroundings(Protocol):
     @property
     def clients(self) -> Clients: ...
     @property
-    def tiles(self) -> Ground: ...
+    def tiles(self) -> TileIndex: ...
 
 
-class Owned:
+class Ownership:
     """What a process has: everything, or some numbers."""
 
     def __init__(self, numbers: Sequence[int] | None = None) -> None:
@@ -82,7 +82,7 @@ def grown(values: Column, count: int, filling: float = 0) -> Column:
     return np.concatenate([values, more])
 
 
-def asked(deliveries: Deliveries, what: What) -> Deliveries:
+def asked(deliveries: Deliveries, what: MessageKind) -> Deliveries:
     """The requests of one kind."""
     here, is_only = _stretch(deliveries, what)
     requests = Deliveries(
@@ -95,7 +95,7 @@ def asked(deliveries: Deliveries, what: What) -> Deliveries:
     return requests if is_only else requests.only(what)
 
 
-def told(deliveries: Deliveries, clients: Clients, what: What) -> tuple[Ints, Ints]:
+def told(deliveries: Deliveries, clients: Clients, what: MessageKind) -> tuple[Ints, Ints]:
     """(messages, clients): who was told what of others than their own avatars, of one kind."""
     here, _ = _stretch(deliveries, what)
     lines, receivers = heard_by_clients(
@@ -109,7 +109,7 @@ def told(deliveries: Deliveries, clients: Clients, what: What) -> tuple[Ints, In
     return lines, receivers
 
 
-def _stretch(deliveries: Deliveries, what: What) -> tuple[slice, bool]:
+def _stretch(deliveries: Deliveries, what: MessageKind) -> tuple[slice, bool]:
     """Where the deliveries of a kind stand, and whether there are no others among them.
 
     Messages of a kind are published together, so this is a look at the few messages, and mostly
@@ -124,10 +124,10 @@ def _stretch(deliveries: Deliveries, what: What) -> tuple[slice, bool]:
     return slice(start, stop), last - first + 1 == len(lines)
 
 
-class Sightings(Replicas):
+class ClientReplicas(Replicas):
     """The replicas of an engine's clients, who forget what they no longer see."""
 
-    def put_told(self, deliveries: Deliveries, clients: Clients, *whats: What) -> None:
+    def put_told(self, deliveries: Deliveries, clients: Clients, *whats: MessageKind) -> None:
         """Clients take in what they were told of others than their own avatars, of some kinds.
 
         One kind after the other, since each alone comes by ascending entity, as it is kept.
@@ -140,9 +140,9 @@ class Sightings(Replicas):
     def drop_left(self, deliveries: Deliveries, clients: Clients) -> None:
         """Clients drop what they were told has left, unless they know already where it is now."""
         messages = deliveries.messages
-        if not np.any(messages.what == int(What.LEFT)):
+        if not np.any(messages.what == int(MessageKind.LEFT)):
             return
-        lines, receivers = told(deliveries, clients, What.LEFT)
+        lines, receivers = told(deliveries, clients, MessageKind.LEFT)
         keys, _ = keys_of(messages.entity[lines], receivers)
         places = np.searchsorted(self.keys, keys)
         has = places < len(self)

@@ -31,20 +31,20 @@ from typing import Final
 import numpy as np
 
 from rove.world.engines.bus import Bus, Deliveries
-from rove.world.engines.counters import Counters
+from rove.world.engines.counters import EngineCounters
 from rove.world.engines.engine_kernels import SLACK_M, are_elsewhere, exchanged
-from rove.world.engines.messages import Messages, What
+from rove.world.engines.messages import MessageKind, Messages
 from rove.world.engines.pair_kernels import SECOND_BITS, missing_from, pairs_of
 from rove.world.engines.roles import (
     SERVERS_FROM,
-    Ground,
-    Owned,
-    Sightings,
-    Surroundings,
+    ClientReplicas,
+    EngineWorld,
+    Ownership,
+    TileIndex,
     asked,
     grown,
 )
-from rove.world.runs.state import NOBODY, Changes, Clients, Entities, Floats, Ints, Longs
+from rove.world.runs.state import NOBODY, Clients, Entities, Floats, Ints, Longs, TickChanges
 
 REQUEST: Final = "request"
 REPLY: Final = "reply"
@@ -77,9 +77,9 @@ class TileClients:
 
         An answer is due `wait_ticks` after the question.
         """
-        self.replicas: Final = Sightings()
+        self.replicas: Final = ClientReplicas()
         self._bus = bus
-        self._owned = Owned(owned)
+        self._owned = Ownership(owned)
         self._wait_ticks = wait_ticks
         self._places: Floats = np.zeros((0, 2))
         """Where each client was when its tiles were looked up; NaN before."""
@@ -91,7 +91,7 @@ class TileClients:
         self._waiting: list[tuple[int, Ints, Ints]] = []
         """When (clients, topics) asked whose answers are not yet there."""
 
-    def act(self, clients: Clients, avatars: Entities, tiles: Ground, tick: int) -> None:
+    def act(self, clients: Clients, avatars: Entities, tiles: TileIndex, tick: int) -> None:
         """Exchange tiles; of `avatars` only the clients' own are looked at."""
         new = np.arange(len(self._places), len(clients.avatar), dtype=np.int32)
         new = new[self._owned.among(new)]
@@ -115,7 +115,7 @@ class TileClients:
         bus, tile = self._bus, topics - np.int32(1)
         bus.join(UPDATE, joining, topics)
         bus.join(REPLY, joining, topics)
-        requests = Messages(What.REQUEST, len(joining), sender=joining, tile=tile, tick=tick)
+        requests = Messages(MessageKind.REQUEST, len(joining), sender=joining, tile=tile, tick=tick)
         bus.publish(REQUEST, topics, requests)
         self._waiting.append((tick, joining, topics))
 
@@ -123,13 +123,13 @@ class TileClients:
         """Take in what was told, and leave the topics where answers were due."""
         self._note_topics(deliveries)
         self.replicas.drop_left(deliveries, clients)
-        self.replicas.put_told(deliveries, clients, What.UPDATE, What.REPLICA)
+        self.replicas.put_told(deliveries, clients, MessageKind.UPDATE, MessageKind.REPLICA)
         while self._waiting and self._waiting[0][0] + self._wait_ticks <= tick:
             _, asking, topics = self._waiting.pop(0)
             self._bus.leave(REPLY, asking, topics)
 
     def _looked_up(
-        self, clients: Clients, avatars: Entities, tiles: Ground
+        self, clients: Clients, avatars: Entities, tiles: TileIndex
     ) -> tuple[Ints, Longs, Ints]:
         """(moved, starts, topics): the topics that clients who have moved want now."""
         count = len(clients.avatar)
@@ -159,7 +159,7 @@ class TileClients:
 
     def _note_topics(self, deliveries: Deliveries) -> None:
         what = deliveries.messages.what
-        lines = np.flatnonzero((what == What.REPLICA) | (what == What.LEFT))
+        lines = np.flatnonzero((what == MessageKind.REPLICA) | (what == MessageKind.LEFT))
         if len(lines):
             entities = deliveries.messages.entity[lines]
             self._topic_of = grown(self._topic_of, int(entities.max()) + 1)
@@ -172,7 +172,7 @@ class TileMasters:
     def __init__(self, bus: Bus, owned: Sequence[int] | None = None) -> None:
         """`owned` are the numbers of the servers in this process; None are all."""
         self._bus = bus
-        self._owned = Owned(owned)
+        self._owned = Ownership(owned)
         self._server: Ints = np.zeros(0, np.int32)
         """Who held each entity at the last tick, NOBODY if none of this process."""
         self._topic: Ints = np.zeros(0, np.int32)
@@ -182,7 +182,7 @@ class TileMasters:
         self._asked: Longs = np.zeros(0, np.int64)
         """Where which server was asked, as such keys."""
 
-    def act(self, entities: Entities, changes: Changes) -> None:
+    def act(self, entities: Entities, changes: TickChanges) -> None:
         """Join and leave request topics, tell what happened, answer what was asked."""
         count = len(entities)
         self._server = grown(self._server, count, NOBODY)
@@ -199,7 +199,7 @@ class TileMasters:
 
     def receive(self, deliveries: Deliveries) -> None:
         """Take note of requests, to be answered at the next tick."""
-        requests = asked(deliveries, What.REQUEST)
+        requests = asked(deliveries, MessageKind.REQUEST)
         servers = requests.receiver - np.int32(SERVERS_FROM)
         self._asked = np.unique(_keys(servers, requests.subscription))
 
@@ -220,7 +220,7 @@ class TileMasters:
         entities: Entities,
         server: Ints,
         topic: Ints,
-        changes: Changes,
+        changes: TickChanges,
     ) -> None:
         is_held = server != NOBODY
         has_moved = topic != self._topic
@@ -229,15 +229,15 @@ class TileMasters:
         new = np.flatnonzero(is_new).astype(np.int32)
         changed = changes.changed[(is_held & ~is_new)[changes.changed]]
         for what, numbers, topics in (
-            (What.LEFT, left, self._topic),
-            (What.REPLICA, new, topic),
-            (What.UPDATE, changed, topic),
+            (MessageKind.LEFT, left, self._topic),
+            (MessageKind.REPLICA, new, topic),
+            (MessageKind.UPDATE, changed, topic),
         ):
             if len(numbers):
                 messages = Messages.about(what, entities, numbers, changes.tick)
                 self._bus.publish(UPDATE, topics[numbers], messages)
 
-    def _answer(self, entities: Entities, changes: Changes) -> None:
+    def _answer(self, entities: Entities, changes: TickChanges) -> None:
         """Publish what is held where it was asked for, once for all who asked."""
         if not len(self._asked):
             return
@@ -246,7 +246,7 @@ class TileMasters:
         near = np.flatnonzero(is_asked[self._topic] & (self._server != NOBODY)).astype(np.int32)
         near = near[np.isin(_keys(self._server[near], self._topic[near]), self._asked)]
         if len(near):
-            replicas = Messages.about(What.REPLICA, entities, near, changes.tick)
+            replicas = Messages.about(MessageKind.REPLICA, entities, near, changes.tick)
             self._bus.publish(REPLY, self._topic[near], replicas)
 
 
@@ -263,13 +263,13 @@ class TileEngine:
         self.replicas = self._clients.replicas
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> EngineCounters:
         return self._bus.counters
 
     def subscriptions(self) -> int:
         return self._bus.counters.subscriptions
 
-    def step(self, world: Surroundings, changes: Changes) -> None:
+    def step(self, world: EngineWorld, changes: TickChanges) -> None:
         """Take a tick."""
         clients, entities = world.clients, world.entities
         self._clients.act(clients, entities, world.tiles, changes.tick)

@@ -1,9 +1,9 @@
 """Who ought to have a copy of what, and how far an engine is from it.
 
 A client ought to have a replica of every entity in its closed rectangle around its avatar, carried
-items included, but not of the avatar itself. `Truth` finds these pairs once a tick for all
-engines, and remembers since which tick each pair has been without a break. `Checker` compares the
-replicas of one engine with it, after the engine has taken the same tick.
+items included, but not of the avatar itself. `GroundTruth` finds these pairs once a tick for all
+engines, and remembers since which tick each pair has been without a break. `ReplicaChecker`
+compares the replicas of one engine with it, after the engine has taken the same tick.
 
 An engine states a delay, in ticks, and is judged by it. At tick k, with a delay of d:
 
@@ -31,8 +31,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rove.world.engines.area_kernels import Search
-from rove.world.engines.counters import Counters
+from rove.world.engines.area_kernels import RectangleSearch
+from rove.world.engines.counters import EngineCounters
 from rove.world.engines.pair_kernels import continue_pairs, judge, pairs_of
 from rove.world.engines.replicas import Replicas
 from rove.world.runs.state import Clients, Entities, Ints, Longs, WorldError
@@ -43,7 +43,7 @@ _MISSING: Final = 1
 _STALE: Final = 2
 
 
-class Truth:
+class GroundTruth:
     """The pairs that ought to be, tick by tick."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Truth:
         self._room = (self.keys, self.since)
         self._spare = (np.empty(0, np.int64), np.empty(0, np.int64))
         """Two rooms for keys and since, used by turns: new memory costs more than the search."""
-        self._search = Search()
+        self._search = RectangleSearch()
         self._versions: deque[Longs] = deque(maxlen=DELAY_TICKS_MAX + 1)
 
     def __len__(self) -> int:
@@ -99,7 +99,7 @@ class Truth:
         return self._versions[max(len(self._versions) - 1 - ticks_ago, 0)]
 
 
-class Verdict(NamedTuple):
+class ReplicaErrors(NamedTuple):
     """Replicas of one engine at one tick."""
 
     missing: int
@@ -107,10 +107,10 @@ class Verdict(NamedTuple):
     extra: int
 
 
-class Checker:
+class ReplicaChecker:
     """Measures one engine against the truth."""
 
-    def __init__(self, delay_ticks: int, counters: Counters) -> None:
+    def __init__(self, delay_ticks: int, counters: EngineCounters) -> None:
         if not 0 <= delay_ticks <= DELAY_TICKS_MAX:
             raise WorldError(f"a delay of {delay_ticks} ticks; it is from 0 to {DELAY_TICKS_MAX}")
         self.delay_ticks = delay_ticks
@@ -118,11 +118,11 @@ class Checker:
         self._keys: Longs = np.empty(0, np.int64)
         self._judgements = np.empty(0, np.int8)
 
-    def check(self, truth: Truth, replicas: Replicas) -> Verdict:
+    def check(self, truth: GroundTruth, replicas: Replicas) -> ReplicaErrors:
         """Compare, and count for one tick."""
         self._keys = truth.keys
         self._judgements = np.empty(len(truth), np.int8)
-        verdict = Verdict(
+        verdict = ReplicaErrors(
             *judge(
                 truth.keys,
                 truth.since,

@@ -21,10 +21,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rove.world.feeds.audiences import Feed, Timetable
+from rove.world.feeds.audiences import FeedPublication, Timetable
 from rove.world.map.maps import Map, Roads
 from rove.world.runs.state import Entities, Floats, Ints, Longs
-from rove.world.traffic.hours import DAY_H, bump, hill, wave
+from rove.world.traffic.curves import DAY_H, bump, hill, wave
 
 METRES_PER_DEGREE: Final = 111_195.0
 """Of latitude, on the sphere on which the language measures."""
@@ -55,7 +55,7 @@ class Origin(NamedTuple):
 ZAGREB: Final = Origin(45.81, 15.96, 77_507.0)
 
 
-class Reading(NamedTuple):
+class AirReadings(NamedTuple):
     """What the air is like at some places."""
 
     no2: Floats
@@ -65,7 +65,7 @@ class Reading(NamedTuple):
     humidity: Floats
 
 
-class Air:
+class AirField:
     """The field."""
 
     def __init__(self, map_: Map, rng: np.random.Generator, *, begins_h: float = 7.0) -> None:
@@ -84,7 +84,7 @@ class Air:
         """The hour of the day at a time of the world."""
         return (self._begins_h + at / 3600.0) % DAY_H
 
-    def read(self, x: Floats, y: Floats, at: float) -> Reading:
+    def read(self, x: Floats, y: Floats, at: float) -> AirReadings:
         """What the air is like at places."""
         hour = self.hour(at)
         near = self._plumes(x, y, at)
@@ -93,7 +93,7 @@ class Air:
         traffic = self._near_roads(x, y) * rush
         warmth = (near * self._warmth).sum(axis=1)
         temperature = 15.0 + 7.0 * float(wave(hour, 15.0)) + 2.0 * warmth + 0.5 * traffic
-        return Reading(
+        return AirReadings(
             no2=12.0 + 30.0 * plumes + 60.0 * traffic,
             co=0.2 + 0.5 * plumes + 1.5 * traffic,
             pm10=15.0 + 35.0 * plumes + 20.0 * traffic,
@@ -151,7 +151,7 @@ class AirSensors:
 
     def __init__(
         self,
-        air: Air,
+        air: AirField,
         entities: Entities,
         carriers: Ints,
         rng: np.random.Generator,
@@ -168,7 +168,7 @@ class AirSensors:
         self._times = Timetable(len(carriers), every_s)
         self._battery = rng.uniform(BATTERY_MIN, 100.0, len(carriers))
 
-    def feeds(self, at: float) -> list[Feed]:
+    def feeds(self, at: float) -> list[FeedPublication]:
         """What is published at a time; to be asked every tick."""
         due = self._times.due(at)
         if not len(due):
@@ -176,7 +176,7 @@ class AirSensors:
         numbers = self._carriers[due]
         x, y = self._entities.x[numbers], self._entities.y[numbers]
         lat, long = self._origin.degrees(x, y)
-        noise = self._rng.uniform(1.0 - _NOISE, 1.0 + _NOISE, (len(Reading._fields), len(due)))
+        noise = self._rng.uniform(1.0 - _NOISE, 1.0 + _NOISE, (len(AirReadings._fields), len(due)))
         read = [values * part for values, part in zip(self._air.read(x, y, at), noise, strict=True)]
         columns = {
             name: values.round(digits).tolist()
@@ -195,7 +195,7 @@ class AirSensors:
         }
         names = self._entities.names
         return [
-            Feed(f"air/{names[number]}", dict(zip(columns, values, strict=True)), at)
+            FeedPublication(f"air/{names[number]}", dict(zip(columns, values, strict=True)), at)
             for number, *values in zip(numbers.tolist(), *columns.values(), strict=True)
         ]
 

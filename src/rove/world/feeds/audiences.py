@@ -1,9 +1,9 @@
 """What instruments publish, and an audience that subscribes to it by content.
 
-Where nobody keeps replicas (traffic, air, a ward) what counts is who is told what. A `Feed` is one
-publication; an `Audience` holds subscriptions, each a topic filter and a text of the language, and
-finds with the broker's own matcher who gets each feed of a tick, in one batch. Texts may evolve
-(`t`), follow (`me.`) and rank, as everywhere.
+Where nobody keeps replicas (traffic, air, a ward) what counts is who is told what. A
+`FeedPublication` is one publication; an `Audience` holds subscriptions, each a topic filter and a
+text of the language, and finds with the broker's own matcher who gets each feed of a tick, in one
+batch. Texts may evolve (`t`), follow (`me.`) and rank, as everywhere.
 
 As in the broker, a topic filter is one more condition: filters have numbers, a feed is shown to
 the matcher once for each filter that its topic fits, and ranked subscriptions have a matcher for
@@ -28,14 +28,14 @@ from rove.lang import parse
 from rove.lang.tree import Subscription
 from rove.match import Matcher, RankedDelivery, parse_evolve
 from rove.match.cell import FILTER_ATTRIBUTE, on_filter
+from rove.mqtt.topic_trees import FilterTree
 from rove.mqtt.topics import filter_fault
-from rove.mqtt.trees import FilterTree
 from rove.world.runs.state import Entities, Ints, Longs, WorldError
 
 _ROUNDING_S: Final = 1e-9
 
 
-class Feed(msgspec.Struct, frozen=True, dict=True):
+class FeedPublication(msgspec.Struct, frozen=True, dict=True):
     """One publication: where, what, when."""
 
     topic: str
@@ -70,24 +70,24 @@ class Timetable:
         return found
 
 
-class Notification(NamedTuple):
+class FeedNotification(NamedTuple):
     """A subscription is told of a feed."""
 
     subscription: int
-    feed: Feed
+    feed: FeedPublication
     promoted: bool = False
     """True if it was published earlier and has now moved up in a ranking."""
 
 
-class Notifications:
+class FeedNotifications:
     """Who is told what in a tick: by feed, then by subscription; last what rankings tell."""
 
     def __init__(
         self,
-        feeds: Sequence[Feed],
+        feeds: Sequence[FeedPublication],
         positions: Ints,
         subscriptions: Longs,
-        ranked: list[Notification],
+        ranked: list[FeedNotification],
     ) -> None:
         self.feeds = feeds
         self.positions = positions
@@ -98,15 +98,15 @@ class Notifications:
     def __len__(self) -> int:
         return len(self.positions) + len(self.ranked)
 
-    def __iter__(self) -> Iterator[Notification]:
+    def __iter__(self) -> Iterator[FeedNotification]:
         for position, subscription in zip(
             self.positions.tolist(), self.subscriptions.tolist(), strict=True
         ):
-            yield Notification(subscription, self.feeds[position])
+            yield FeedNotification(subscription, self.feeds[position])
         yield from self.ranked
 
 
-class Counts(msgspec.Struct):
+class AudienceCounts(msgspec.Struct):
     """What an audience has come to."""
 
     publications: int = 0
@@ -132,7 +132,7 @@ class Audience:
         """Followers tell where they are whenever they have moved by more than `step_m`."""
         self.name = name
         self._step_m = step_m
-        self.counts = Counts()
+        self.counts = AudienceCounts()
         self._next = 0
         self._filters: dict[str, int] = {}
         self._tree: FilterTree[int] = FilterTree()
@@ -226,7 +226,7 @@ class Audience:
 
     # -- publishing ----------------------------------------------------------------------------
 
-    def publish(self, feeds: Sequence[Feed], at: float) -> Notifications:
+    def publish(self, feeds: Sequence[FeedPublication], at: float) -> FeedNotifications:
         """Who is told of feeds of now, and of what moves up in rankings until now.
 
         To be called every tick, with or without feeds: windows slide with the time.
@@ -238,7 +238,7 @@ class Audience:
         ]
         plain = self._matched(feeds, rows)
         ranked = self._ranks(feeds, rows, at)
-        told = Notifications(feeds, *plain, ranked)
+        told = FeedNotifications(feeds, *plain, ranked)
         self._count(told)
         return told
 
@@ -249,7 +249,7 @@ class Audience:
         return route
 
     def _matched(
-        self, feeds: Sequence[Feed], rows: Sequence[tuple[int, int]]
+        self, feeds: Sequence[FeedPublication], rows: Sequence[tuple[int, int]]
     ) -> tuple[Ints, Longs]:
         _settle(self._matcher)
         if not rows or not len(self._matcher):
@@ -263,8 +263,8 @@ class Audience:
         return positions[order], found.subscriptions[order]
 
     def _ranks(
-        self, feeds: Sequence[Feed], rows: Sequence[tuple[int, int]], at: float
-    ) -> list[Notification]:
+        self, feeds: Sequence[FeedPublication], rows: Sequence[tuple[int, int]], at: float
+    ) -> list[FeedNotification]:
         told: list[RankedDelivery] = []
         for number, matcher in sorted(self._ranked.items()):
             _settle(matcher)
@@ -275,13 +275,13 @@ class Audience:
             told += matcher.advance(at)
         notifications = []
         for delivery in told:
-            assert isinstance(delivery.key, Feed)
+            assert isinstance(delivery.key, FeedPublication)
             notifications.append(
-                Notification(delivery.subscription, delivery.key, delivery.promoted)
+                FeedNotification(delivery.subscription, delivery.key, delivery.promoted)
             )
         return notifications
 
-    def _count(self, told: Notifications) -> None:
+    def _count(self, told: FeedNotifications) -> None:
         sizes = np.array([feed.nbytes for feed in told.feeds], np.int64)
         counts = self.counts
         counts.publications += len(told.feeds)

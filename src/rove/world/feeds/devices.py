@@ -30,13 +30,13 @@ from rove.policy.compiling import Policy
 from rove.policy.jobs import Sent
 from rove.policy.limits import PolicyLimits
 from rove.policy.messages import Arrived
-from rove.world.feeds.audiences import Notification
-from rove.world.runs.scenarios import Device
+from rove.world.feeds.audiences import FeedNotification
+from rove.world.runs.scenarios import DeviceSettings
 
 _ROUNDING_S: Final = 1e-9
 
 
-class Subscriber:
+class DeviceSubscriber:
     """One subscriber: variables, device, policy, and what became of its messages."""
 
     def __init__(self, device: SimulatedDevice, me: dict[str, object]) -> None:
@@ -64,7 +64,7 @@ class Subscriber:
 
 
 def make_device(
-    chosen: Device, number: int, count: int, clock: Clock, seed: int
+    chosen: DeviceSettings, number: int, count: int, clock: Clock, seed: int
 ) -> SimulatedDevice:
     """The device of one of so many subscribers."""
     first, last = chosen.battery
@@ -79,12 +79,12 @@ def make_device(
     return SimulatedDevice(battery, network=link, display=display)
 
 
-class Devices:
+class AudienceDevices:
     """The devices of an audience, a subscription each, in order."""
 
     def __init__(
         self,
-        chosen: Device,
+        chosen: DeviceSettings,
         variables: Iterable[dict[str, object]],
         *,
         policy: Policy | None = None,
@@ -98,7 +98,7 @@ class Devices:
         self._limits = PolicyLimits()
         mine = list(variables)
         self.subscribers = [
-            Subscriber(make_device(chosen, number, len(mine), self._clock, seed), me)
+            DeviceSubscriber(make_device(chosen, number, len(mine), self._clock, seed), me)
             for number, me in enumerate(mine)
         ]
         self._agents = [Agent(policy, 0.0) for _ in mine] if policy is not None else []
@@ -108,7 +108,7 @@ class Devices:
     def _clock(self) -> float:
         return self._at
 
-    def hear(self, notifications: Iterable[Notification], at: float) -> None:
+    def hear(self, notifications: Iterable[FeedNotification], at: float) -> None:
         """All that the audience is told at a time; to be called every tick."""
         self._at = at
         if at >= self._next_report - _ROUNDING_S:

@@ -18,15 +18,14 @@ import numpy as np
 from rove.lang import LanguageError
 from rove.policy.compiling import compiled
 from rove.policy.errors import PolicyError
-from rove.world.feeds.air import Air, AirSensors
-from rove.world.feeds.audiences import Audience, Feed
-from rove.world.feeds.devices import Devices
+from rove.world.feeds.air import AirField, AirSensors
+from rove.world.feeds.audiences import Audience, FeedPublication
+from rove.world.feeds.devices import AudienceDevices
 from rove.world.feeds.ward import Ward
-from rove.world.runs.scenarios import Audience as Subscribers
-from rove.world.runs.scenarios import Scenario, ScenarioError
+from rove.world.runs.scenarios import AudienceSettings, Scenario, ScenarioError
 from rove.world.runs.simulation import World
-from rove.world.runs.state import Floats, Ints, Kind, WorldError
-from rove.world.traffic.control import TrafficCentre
+from rove.world.runs.state import EntityKind, Floats, Ints, WorldError
+from rove.world.traffic.centre import TrafficCentre
 from rove.world.traffic.roads import RoadGraph
 from rove.world.traffic.roadside import Roadside
 from rove.world.traffic.vehicles import Traffic
@@ -43,7 +42,7 @@ class Instruments:
 
     def __init__(self, scenario: Scenario, world: World) -> None:
         """Put vehicles and sensors into a world that has not begun."""
-        self._sources: list[Callable[[float], list[Feed]]] = []
+        self._sources: list[Callable[[float], list[FeedPublication]]] = []
         self._scenario = scenario
         self.centre: TrafficCentre | None = None
         """Who acts upon what it hears, if there is one."""
@@ -54,7 +53,7 @@ class Instruments:
         if scenario.ward.patients:
             self._add_ward(world)
 
-    def feeds(self, at: float) -> list[Feed]:
+    def feeds(self, at: float) -> list[FeedPublication]:
         """What is published at a time; to be asked after every tick."""
         feeds = [feed for source in self._sources for feed in source(at)]
         if self.centre is not None:
@@ -98,9 +97,9 @@ class Instruments:
         chosen, rng = self._scenario.air, _generator(self._scenario, _AIR)
         x, y = world.paths.free_points(rng, chosen.sensors)
         names = [f"sensor{number + 1}" for number in range(chosen.sensors)]
-        standing = world.entities.add(Kind.SENSOR, names, x, y)
+        standing = world.entities.add(EntityKind.SENSOR, names, x, y)
         carriers = np.concatenate([_called(world, chosen.carriers), standing])
-        air = Air(world.map, rng, begins_h=self._scenario.begins_h)
+        air = AirField(world.map, rng, begins_h=self._scenario.begins_h)
         sensors = AirSensors(air, world.entities, carriers, rng, every_s=chosen.every_s)
         self._sources.append(sensors.feeds)
 
@@ -133,14 +132,14 @@ def _called(world: World, pattern: str) -> Ints:
 
 def audiences_of(scenario: Scenario, world: World) -> list[Audience]:
     """The audiences of a scenario, all of them subscribed."""
-    wishes = wishes_of(scenario, world)
+    wishes = planned_subscriptions(scenario, world)
     return [
         _audience(scenario, chosen, each)
         for chosen, each in zip(scenario.audiences, wishes, strict=True)
     ]
 
 
-def patients_of(scenario: Scenario, chosen: Subscribers, number: int) -> list[int]:
+def patients_of(scenario: Scenario, chosen: AudienceSettings, number: int) -> list[int]:
     """The patients that a subscriber is responsible for; more subscribers begin from the first."""
     if not chosen.patients:
         return []
@@ -148,27 +147,27 @@ def patients_of(scenario: Scenario, chosen: Subscribers, number: int) -> list[in
     return list(range(first, first + chosen.patients))
 
 
-def devices_of(scenario: Scenario) -> list[Devices | None]:
+def devices_of(scenario: Scenario) -> list[AudienceDevices | None]:
     """The devices of each audience; None for those of whom it does not matter."""
     return [_devices(scenario, place) for place in range(len(scenario.audiences))]
 
 
-def _devices(scenario: Scenario, place: int) -> Devices | None:
+def _devices(scenario: Scenario, place: int) -> AudienceDevices | None:
     chosen = scenario.audiences[place]
     if chosen.device is None:
         return None
     text = policy_of(scenario, chosen)
     variables = [variables_of(scenario, chosen, number) for number in range(chosen.count)]
     policy = compiled(text) if text else None
-    return Devices(chosen.device, variables, policy=policy, seed=scenario.seed + place)
+    return AudienceDevices(chosen.device, variables, policy=policy, seed=scenario.seed + place)
 
 
-def variables_of(scenario: Scenario, chosen: Subscribers, number: int) -> dict[str, object]:
+def variables_of(scenario: Scenario, chosen: AudienceSettings, number: int) -> dict[str, object]:
     """The variables that a subscriber sets itself."""
     return {"patients": patients_of(scenario, chosen, number)} if chosen.patients else {}
 
 
-def policy_of(scenario: Scenario, chosen: Subscribers) -> str:
+def policy_of(scenario: Scenario, chosen: AudienceSettings) -> str:
     """The text of an audience's policy; empty if it has none, ScenarioError if it is none."""
     if not chosen.policy:
         return ""
@@ -180,7 +179,7 @@ def policy_of(scenario: Scenario, chosen: Subscribers) -> str:
     return text
 
 
-class Wish(NamedTuple):
+class PlannedSubscription(NamedTuple):
     """What one subscriber of an audience subscribes to."""
 
     text: str
@@ -190,15 +189,15 @@ class Wish(NamedTuple):
     """Whom it follows."""
 
 
-def wishes_of(scenario: Scenario, world: World) -> list[list[Wish]]:
+def planned_subscriptions(scenario: Scenario, world: World) -> list[list[PlannedSubscription]]:
     """What the subscribers of each audience subscribe to."""
     rng = _generator(scenario, _AUDIENCE)
     return [_wishes(scenario, chosen, world, rng) for chosen in scenario.audiences]
 
 
 def _wishes(
-    scenario: Scenario, chosen: Subscribers, world: World, rng: np.random.Generator
-) -> list[Wish]:
+    scenario: Scenario, chosen: AudienceSettings, world: World, rng: np.random.Generator
+) -> list[PlannedSubscription]:
     avatars = world.clients.avatar
     count = min(chosen.count, len(avatars)) if chosen.follow else chosen.count
     wishes = []
@@ -207,11 +206,15 @@ def _wishes(
         if own := patients_of(scenario, chosen, number):
             text = text.replace("{first}", str(own[0])).replace("{last}", str(own[-1]))
         entity = int(avatars[number]) if chosen.follow else None
-        wishes.append(Wish(text, {"x": x, "y": y} if chosen.follow else None, entity))
+        wishes.append(
+            PlannedSubscription(text, {"x": x, "y": y} if chosen.follow else None, entity)
+        )
     return wishes
 
 
-def _audience(scenario: Scenario, chosen: Subscribers, wishes: list[Wish]) -> Audience:
+def _audience(
+    scenario: Scenario, chosen: AudienceSettings, wishes: list[PlannedSubscription]
+) -> Audience:
     audience = Audience(chosen.name)
     for text, me, entity in wishes:
         try:

@@ -26,9 +26,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rove.world.feeds.audiences import Feed, Timetable
+from rove.world.feeds.audiences import FeedPublication, Timetable
 from rove.world.runs.state import Floats, Ints, Longs
-from rove.world.traffic.hours import bump
+from rove.world.traffic.curves import bump
 
 ECG_WIDTH: Final = 400
 ECG_HEIGHT: Final = 250
@@ -109,7 +109,7 @@ class Ward:
     def __len__(self) -> int:
         return len(self._usual)
 
-    def feeds(self, at: float) -> list[Feed]:
+    def feeds(self, at: float) -> list[FeedPublication]:
         """What is published at a time; to be asked every tick."""
         self._live(at)
         vitals = self._vitals_times.due(at)
@@ -152,7 +152,7 @@ class Ward:
 
     # -- what is published ---------------------------------------------------------------------
 
-    def _of_vitals(self, who: Longs, values: Floats, at: float) -> list[Feed]:
+    def _of_vitals(self, who: Longs, values: Floats, at: float) -> list[FeedPublication]:
         found = []
         for patient, (pulse, spo2, systolic, diastolic) in zip(
             who.tolist(), values[who].round(1).tolist(), strict=True
@@ -166,10 +166,10 @@ class Ward:
             }
             if self._beds is not None:
                 attributes["x"], attributes["y"] = self._beds[patient].tolist()
-            found.append(Feed(f"ward/{self._name}{patient}/vitals", attributes, at))
+            found.append(FeedPublication(f"ward/{self._name}{patient}/vitals", attributes, at))
         return found
 
-    def _of_ecg(self, patient: int, values: Floats, at: float) -> Feed:
+    def _of_ecg(self, patient: int, values: Floats, at: float) -> FeedPublication:
         pulse = round(float(values[patient, _PULSE]), 1)
         attributes: dict[str, object] = {
             "patient": patient,
@@ -178,7 +178,7 @@ class Ward:
             "height": ECG_HEIGHT,
             "ecg": ecg_png(pulse, float(self._beat[patient])),
         }
-        return Feed(f"ward/{self._name}{patient}/ecg", attributes, at)
+        return FeedPublication(f"ward/{self._name}{patient}/ecg", attributes, at)
 
 
 # -- the picture ------------------------------------------------------------------------------

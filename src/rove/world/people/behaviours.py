@@ -3,7 +3,7 @@
 A behaviour is a small class. It is asked for a decision when somebody has nothing to do (arrived,
 or waited long enough) and, if it says so with `think_s`, every so often in between. Decisions are
 Python, one by one, and may look at anything; they are rare, because who has decided walks for a
-while. Walking itself is done for all in one go (`rove.world.people.moving`).
+while. Walking itself is done for all in one go (`rove.world.people.movement`).
 
     @register
     class Loiter(Behaviour):
@@ -28,7 +28,7 @@ import numpy as np
 
 from rove.world.people import items
 from rove.world.people.commands import Point
-from rove.world.runs.state import NOBODY, Floats, Ints, Kind, WorldError
+from rove.world.runs.state import NOBODY, EntityKind, Floats, Ints, WorldError
 
 if TYPE_CHECKING:
     from rove.world.runs.simulation import World
@@ -252,7 +252,7 @@ class Trade(Behaviour):
 
     def _fetch(self, world: World, entity: int) -> None:
         of = world.entities
-        lying = np.flatnonzero((of.kind == Kind.ITEM) & (of.holder == NOBODY))
+        lying = np.flatnonzero((of.kind == EntityKind.ITEM) & (of.holder == NOBODY))
         if not len(lying):
             world.wait(entity, _IDLE_S)
             return
@@ -285,7 +285,7 @@ class Trade(Behaviour):
         """Anybody in range; NOBODY if there is nobody."""
         of = world.entities
         dx, dy = of.x - of.x[entity], of.y - of.y[entity]
-        near = (dx * dx + dy * dy <= self.range_m**2) & (of.kind <= Kind.NPC)
+        near = (dx * dx + dy * dy <= self.range_m**2) & (of.kind <= EntityKind.NPC)
         near[entity] = False
         possible = np.flatnonzero(near)
         return int(world.rng.choice(possible)) if len(possible) else NOBODY

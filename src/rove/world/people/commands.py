@@ -1,10 +1,11 @@
 """What can be said to a world: a closed grammar of one-line commands.
 
 The console, scenario files and tests say what is to happen in the same words. The grammar is the
-table `FORMS`: what stands there is what the parser reads, what the help shows, what completion
-offers and what a command prints itself as. Words in small letters stand for themselves, those in
-capitals for what is to be filled in, and brackets around what may be left out. A parser generator
-was not considered: the table is the grammar, and reading it takes fewer lines than calling one.
+table `COMMAND_FORMS`: what stands there is what the parser reads, what the help shows, what
+completion offers and what a command prints itself as. Words in small letters stand for themselves,
+those in capitals for what is to be filled in, and brackets around what may be left out. A parser
+generator was not considered: the table is the grammar, and reading it takes fewer lines than
+calling one.
 
 A command says what is wanted and knows nobody: whether there is an `npc7`, the world tells. `who`
 may be a pattern with * for any letters and ? for one. Parsing takes some 5 µs.
@@ -50,102 +51,98 @@ class CommandError(WorldError):
 # -- commands -----------------------------------------------------------------------------
 
 
-class Command(msgspec.Struct, frozen=True):
-    """Something said to a world; `str` gives the text that it is parsed from."""
+class WorldCommand(msgspec.Struct, frozen=True):
+    """A command to a world; `str` gives the text that it is parsed from."""
 
     def __str__(self) -> str:
         return _printed(self)
 
+    @property
+    def verb(self) -> str:
+        """The word that the command begins with."""
+        return _FORM_OF[type(self)].verb
 
-class Go(Command, frozen=True):
+
+class _InhabitantCommand(WorldCommand, frozen=True):
+    """A command to the inhabitants that a name or a pattern stands for."""
+
     who: str
+
+
+class GoCommand(_InhabitantCommand, frozen=True):
     point: Point
 
 
-class Steer(Command, frozen=True):
-    who: str
+class SteerCommand(_InhabitantCommand, frozen=True):
     dx: float
     dy: float
 
 
-class Stop(Command, frozen=True):
-    who: str
+class StopCommand(_InhabitantCommand, frozen=True): ...
 
 
-class Wander(Command, frozen=True):
-    who: str
+class WanderCommand(_InhabitantCommand, frozen=True): ...
 
 
-class Travel(Command, frozen=True):
-    who: str
+class TravelCommand(_InhabitantCommand, frozen=True): ...
 
 
-class Follow(Command, frozen=True):
-    who: str
+class FollowCommand(_InhabitantCommand, frozen=True):
     whom: str
 
 
-class Flee(Command, frozen=True):
-    who: str
+class FleeCommand(_InhabitantCommand, frozen=True):
     whom: str
 
 
-class Patrol(Command, frozen=True):
-    who: str
+class PatrolCommand(_InhabitantCommand, frozen=True):
     stops: tuple[Point, ...]
 
 
-class Gather(Command, frozen=True):
+class GatherCommand(WorldCommand, frozen=True):
     who: str | int
     """A pattern, or how many: then those who are nearest."""
     point: Point
     within_m: float | None = None
 
 
-class Trade(Command, frozen=True):
-    who: str
+class TradeCommand(_InhabitantCommand, frozen=True): ...
 
 
-class Behave(Command, frozen=True):
-    who: str
+class BehaveCommand(_InhabitantCommand, frozen=True):
     behaviour: str
 
 
-class Speed(Command, frozen=True):
-    who: str
+class SpeedCommand(_InhabitantCommand, frozen=True):
     speed: float
 
 
-class Pick(Command, frozen=True):
-    who: str
+class PickCommand(_InhabitantCommand, frozen=True):
     item: str
 
 
-class Drop(Command, frozen=True):
-    who: str
+class DropCommand(_InhabitantCommand, frozen=True):
     item: str | None = None
 
 
-class Use(Command, frozen=True):
-    who: str
+class UseCommand(_InhabitantCommand, frozen=True):
     item: str
 
 
-class Give(Command, frozen=True):
-    who: str
+class GiveCommand(_InhabitantCommand, frozen=True):
     item: str
     whom: str
 
 
-class Engine(Command, frozen=True):
+class EngineCommand(WorldCommand, frozen=True):
     engine: str
 
 
-class Form(NamedTuple):
+class CommandForm(NamedTuple):
     """How a command is written, what it does, and an example."""
 
     syntax: str
-    command: Callable[..., Command]
+    command: Callable[..., WorldCommand]
     meaning: str
     example: str
 
@@ -155,30 +152,50 @@ class Form(NamedTuple):
 
 
 _FORMS: Final = (
-    Form("go WHO to POINT", Go, "walk there and stand", "go player1 to 10 20"),
-    Form("steer WHO DX DY", Steer, "walk in a direction, as by keys", "steer player1 1 0"),
-    Form("stop WHO", Stop, "stand still", "stop npc*"),
-    Form("wander WHO", Wander, "walk about", "wander npc*"),
-    Form("travel WHO", Travel, "go to far places, again and again", "travel npc*"),
-    Form("follow WHO NAME", Follow, "walk after somebody", "follow npc7 player1"),
-    Form("flee WHO NAME", Flee, "keep away from somebody", "flee npc* player1"),
-    Form("patrol WHO via POINTS", Patrol, "walk a round", "patrol npc1 via market, 10 20, gate"),
-    Form(
+    CommandForm("go WHO to POINT", GoCommand, "walk there and stand", "go player1 to 10 20"),
+    CommandForm(
+        "steer WHO DX DY", SteerCommand, "walk in a direction, as by keys", "steer player1 1 0"
+    ),
+    CommandForm("stop WHO", StopCommand, "stand still", "stop npc*"),
+    CommandForm("wander WHO", WanderCommand, "walk about", "wander npc*"),
+    CommandForm("travel WHO", TravelCommand, "go to far places, again and again", "travel npc*"),
+    CommandForm("follow WHO NAME", FollowCommand, "walk after somebody", "follow npc7 player1"),
+    CommandForm("flee WHO NAME", FleeCommand, "keep away from somebody", "flee npc* player1"),
+    CommandForm(
+        "patrol WHO via POINTS",
+        PatrolCommand,
+        "walk a round",
+        "patrol npc1 via market, 10 20, gate",
+    ),
+    CommandForm(
         "gather CROWD at POINT [within METRES]",
-        Gather,
+        GatherCommand,
         "crowd together; a number calls the nearest",
         "gather 50 at 120 80",
     ),
-    Form("trade WHO", Trade, "fetch items and give them to others", "trade npc*"),
-    Form("behave WHO BEHAVIOUR", Behave, "take any behaviour that is known", "behave npc* stand"),
-    Form("speed WHO METRES", Speed, "go so many metres a second", "speed npc* 2"),
-    Form("pick NAME ITEM", Pick, "pick up an item in reach", "pick player1 apple3"),
-    Form("drop NAME [ITEM]", Drop, "put down one item, or all", "drop player1 apple3"),
-    Form("use NAME ITEM", Use, "use an item that is carried or in reach", "use player1 apple3"),
-    Form("give NAME ITEM NAME", Give, "hand an item over", "give player1 apple3 npc2"),
-    Form("engine ENGINE", Engine, "let another engine be the live one", "engine area"),
+    CommandForm("trade WHO", TradeCommand, "fetch items and give them to others", "trade npc*"),
+    CommandForm(
+        "behave WHO BEHAVIOUR",
+        BehaveCommand,
+        "take any behaviour that is known",
+        "behave npc* stand",
+    ),
+    CommandForm("speed WHO METRES", SpeedCommand, "go so many metres a second", "speed npc* 2"),
+    CommandForm("pick NAME ITEM", PickCommand, "pick up an item in reach", "pick player1 apple3"),
+    CommandForm(
+        "drop NAME [ITEM]", DropCommand, "put down one item, or all", "drop player1 apple3"
+    ),
+    CommandForm(
+        "use NAME ITEM", UseCommand, "use an item that is carried or in reach", "use player1 apple3"
+    ),
+    CommandForm(
+        "give NAME ITEM NAME", GiveCommand, "hand an item over", "give player1 apple3 npc2"
+    ),
+    CommandForm(
+        "engine ENGINE", EngineCommand, "let another engine be the live one", "engine area"
+    ),
 )
-FORMS: Final = {form.verb: form for form in _FORMS}
+COMMAND_FORMS: Final = {form.verb: form for form in _FORMS}
 _FORM_OF: Final = {form.command: form for form in _FORMS}
 
 
@@ -203,12 +220,12 @@ class _Token(NamedTuple):
     end: int
 
 
-class _Reader:
+class _TokenReader:
     """Reads the tokens of one command, from left to right."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.form: Form | None = None
+        self.form: CommandForm | None = None
         self._tokens = [_Token(m[0], m.start(), m.end()) for m in _TOKEN.finditer(text)]
         self._at = 0
 
@@ -229,7 +246,7 @@ class _Reader:
         """The next token, which must look like this."""
         token = self.take(expected)
         if pattern.fullmatch(token) is None:
-            raise self.refusal(f"{_shown(token)} is not {_what_is(expected)}")
+            raise self.refusal(f"{_quoted_token(token)} is not {_what_is(expected)}")
         return token
 
     def refusal(self, what: str, hint: str | None = None) -> CommandError:
@@ -239,26 +256,26 @@ class _Reader:
 
     def _right(self) -> str:
         if self.form is None:
-            return f"a command begins with one of {', '.join(FORMS)}"
+            return f"a command begins with one of {', '.join(COMMAND_FORMS)}"
         return f"write {self.form.syntax}, for example {self.form.example}"
 
 
-def parse_command(text: str) -> Command:
+def parse_command(text: str) -> WorldCommand:
     """The command of a text; CommandError if it is none."""
-    reader = _Reader(text)
+    reader = _TokenReader(text)
     verb = reader.take("VERB")
-    if verb not in FORMS:
+    if verb not in COMMAND_FORMS:
         near = _nearest(verb)
-        hint = f"did you mean {near}, as in {FORMS[near].example}?" if near else None
-        raise reader.refusal(f"there is no command {_shown(verb)}", hint)
-    reader.form = FORMS[verb]
+        hint = f"did you mean {near}, as in {COMMAND_FORMS[near].example}?" if near else None
+        raise reader.refusal(f"there is no command {_quoted_token(verb)}", hint)
+    reader.form = COMMAND_FORMS[verb]
     values = list(_values(reader, _PARTS[verb]))
     if reader.peek() is not None:
-        raise reader.refusal(f"the command ends before {_shown(reader.take('END'))}")
+        raise reader.refusal(f"the command ends before {_quoted_token(reader.take('END'))}")
     return reader.form.command(*values)
 
 
-def _values(reader: _Reader, parts: Sequence[str]) -> Iterator[Any]:
+def _values(reader: _TokenReader, parts: Sequence[str]) -> Iterator[Any]:
     for part in parts:
         if part == "[":
             if reader.peek() is None:
@@ -266,18 +283,18 @@ def _values(reader: _Reader, parts: Sequence[str]) -> Iterator[Any]:
         elif part in _READERS:
             yield _READERS[part](reader, part)
         elif part != "]" and (found := reader.take(part)) != part:
-            raise reader.refusal(f"{_shown(found)} is not the word {part}")
+            raise reader.refusal(f"{_quoted_token(found)} is not the word {part}")
 
 
-def _read_name(reader: _Reader, slot: str) -> str:
+def _read_name(reader: _TokenReader, slot: str) -> str:
     return reader.matching(_NAME, slot)
 
 
-def _read_who(reader: _Reader, slot: str) -> str:
+def _read_who(reader: _TokenReader, slot: str) -> str:
     return reader.matching(_PATTERN, slot)
 
 
-def _read_crowd(reader: _Reader, slot: str) -> str | int:
+def _read_crowd(reader: _TokenReader, slot: str) -> str | int:
     if (reader.peek() or "")[:1] not in tuple("0123456789"):
         return _read_who(reader, slot)
     count = int(reader.matching(_COUNT, slot))
@@ -286,27 +303,27 @@ def _read_crowd(reader: _Reader, slot: str) -> str | int:
     return count
 
 
-def _read_number(reader: _Reader, slot: str) -> float:
+def _read_number(reader: _TokenReader, slot: str) -> float:
     number = float(reader.matching(_NUMBER, slot))
     if not math.isfinite(number):
         raise reader.refusal("this number is too large")
     return number
 
 
-def _read_metres(reader: _Reader, slot: str) -> float:
+def _read_metres(reader: _TokenReader, slot: str) -> float:
     number = _read_number(reader, slot)
     if number <= 0:
         raise reader.refusal(f"{number:g} is not {_what_is(slot)}")
     return number
 
 
-def _read_point(reader: _Reader, slot: str) -> Point:
+def _read_point(reader: _TokenReader, slot: str) -> Point:
     if (found := reader.peek()) is not None and _NUMBER.fullmatch(found):
         return _read_number(reader, "X"), _read_number(reader, "Y")
     return _read_name(reader, slot)
 
 
-def _read_points(reader: _Reader, slot: str) -> tuple[Point, ...]:
+def _read_points(reader: _TokenReader, slot: str) -> tuple[Point, ...]:
     points = [_read_point(reader, slot)]
     while reader.peek() == ",":
         reader.take(",")
@@ -317,7 +334,7 @@ def _read_points(reader: _Reader, slot: str) -> tuple[Point, ...]:
     return tuple(points)
 
 
-_READERS: Final[dict[str, Callable[[_Reader, str], Any]]] = {
+_READERS: Final[dict[str, Callable[[_TokenReader, str], Any]]] = {
     "WHO": _read_who,
     "NAME": _read_name,
     "ITEM": _read_name,
@@ -346,7 +363,7 @@ _MEANINGS: Final = {
 }
 
 
-def _shown(token: str) -> str:
+def _quoted_token(token: str) -> str:
     return visible(token if len(token) <= _SHOWN_MAX else f"{token[:_SHOWN_MAX]}…")
 
 
@@ -354,7 +371,7 @@ def _what_is(expected: str) -> str:
     return _MEANINGS.get(expected, f"the word {expected}")
 
 
-def _nearest(word: str, among: Sequence[str] = tuple(FORMS)) -> str | None:
+def _nearest(word: str, among: Sequence[str] = tuple(COMMAND_FORMS)) -> str | None:
     import difflib  # only for refusals
 
     return next(iter(difflib.get_close_matches(word, among, n=1)), None)
@@ -363,7 +380,7 @@ def _nearest(word: str, among: Sequence[str] = tuple(FORMS)) -> str | None:
 # -- printing -----------------------------------------------------------------------------
 
 
-def _printed(command: Command) -> str:
+def _printed(command: WorldCommand) -> str:
     form = _FORM_OF[type(command)]
     values = iter(msgspec.structs.astuple(command))
     words = [form.verb]
@@ -378,7 +395,7 @@ def _printed(command: Command) -> str:
     return " ".join(words)
 
 
-def _is_shortened(command: Command) -> bool:
+def _is_shortened(command: WorldCommand) -> bool:
     """What may be left out is the last field of a command, and None where it was."""
     return getattr(command, command.__struct_fields__[-1]) is None
 
@@ -425,7 +442,7 @@ def _possible(expected: str | None, known: Vocabulary) -> Sequence[str]:
         case None | "X" | "Y" | "DX" | "DY" | "METRES" | ",":
             return ()
         case "VERB":
-            return tuple(FORMS)
+            return tuple(COMMAND_FORMS)
         case _ if expected in _READERS:
             return known.words(expected)
     return (expected,)
@@ -436,9 +453,9 @@ def help_text(verb: str | None = None) -> str:
     if verb is None:
         width = max(len(form.syntax) for form in _FORMS)
         return "\n".join(f"{form.syntax:{width}}  {form.meaning}" for form in _FORMS)
-    if verb not in FORMS:
+    if verb not in COMMAND_FORMS:
         near = _nearest(verb)
-        hint = f"did you mean {near}?" if near else f"there are {', '.join(FORMS)}"
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(COMMAND_FORMS)}"
         raise WorldError(f"there is no command {verb}; {hint}")
-    form = FORMS[verb]
+    form = COMMAND_FORMS[verb]
     return f"{form.syntax}: {form.meaning}; for example {form.example}"

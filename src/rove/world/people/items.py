@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from rove.world.runs.state import NOBODY, Entities, Ints, Kind, WorldError
+from rove.world.runs.state import NOBODY, Entities, EntityKind, Ints, WorldError
 
 REACH_M: Final = 2.0
 
@@ -94,9 +94,9 @@ def take_velocities(entities: Entities, tick_s: float) -> None:
 
 
 def _check_kinds(entities: Entities, who: int, item: int) -> None:
-    if entities.kind[item] != Kind.ITEM:
+    if entities.kind[item] != EntityKind.ITEM:
         raise WorldError(f"{entities.names[item]} is no item")
-    if entities.kind[who] not in (Kind.PLAYER, Kind.NPC):
+    if entities.kind[who] not in (EntityKind.PLAYER, EntityKind.NPC):
         raise WorldError(f"{entities.names[who]} has no hands; players and NPCs have")
 
 

@@ -20,7 +20,7 @@ _COLUMNS: Final = (*_PLACE, *_VELOCITY, "speed", "server", "holder", "uses")
 """What there is to know about an entity; its tile follows from its place."""
 
 
-class Memory:
+class ChangeDetector:
     """The columns as they were."""
 
     def __init__(self, entities: Entities) -> None:

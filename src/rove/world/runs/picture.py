@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from rove.errors import UsageError
-from rove.world.engines.listening import areas_of as rectangles_of
-from rove.world.engines.listening import tiles_of
+from rove.world.engines.areas_of_interest import areas_of as rectangles_of
+from rove.world.engines.areas_of_interest import tiles_of
 from rove.world.map.sight import Walls
-from rove.world.runs.state import Entities, Floats, Ints, Kind
+from rove.world.runs.state import Entities, EntityKind, Floats, Ints
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,15 +56,15 @@ class Marker(NamedTuple):
 
 
 _MARKERS: Final = {
-    Kind.ITEM: Marker("items", "D", "#E69F00", 14),
-    Kind.SENSOR: Marker("sensors", "P", "#CC79A7", 22),
-    Kind.VEHICLE: Marker("vehicles", "s", "#000000", 12),
-    Kind.NPC: Marker("NPCs", "^", "#009E73", 20),
-    Kind.PLAYER: Marker("players", "o", "#0072B2", 20),
+    EntityKind.ITEM: Marker("items", "D", "#E69F00", 14),
+    EntityKind.SENSOR: Marker("sensors", "P", "#CC79A7", 22),
+    EntityKind.VEHICLE: Marker("vehicles", "s", "#000000", 12),
+    EntityKind.NPC: Marker("NPCs", "^", "#009E73", 20),
+    EntityKind.PLAYER: Marker("players", "o", "#0072B2", 20),
 }
 
 
-class Areas(NamedTuple):
+class DrawnAreas(NamedTuple):
     """What clients listen to: rectangles, tiles, or both, and those of one client apart."""
 
     x: Floats
@@ -108,7 +108,7 @@ def draw_world(run: Run, path: Path) -> None:
 # --- areas of interest ----------------------------------------------------------------------------
 
 
-def areas_of(run: Run) -> Areas:
+def areas_of(run: Run) -> DrawnAreas:
     """What clients listen to by the subscriptions of the live engine."""
     bus, none = run.buses[run.live], np.empty(0, np.int32)
     found = rectangles_of(run.live, bus, run.world)
@@ -117,9 +117,9 @@ def areas_of(run: Run) -> Areas:
         # They go with whoever looks, and nobody has subscribed to that.
         vx, vy = np.zeros(len(x)), np.zeros(len(x))
     if run.live != "tile":
-        return Areas(x, y, reach_x, reach_y, vx, vy, none, 0 if len(x) else -1, none)
+        return DrawnAreas(x, y, reach_x, reach_y, vx, vy, none, 0 if len(x) else -1, none)
     tiles, clients = tiles_of(bus)
-    return Areas(x, y, reach_x, reach_y, vx, vy, np.unique(tiles), -1, tiles[clients == 0])
+    return DrawnAreas(x, y, reach_x, reach_y, vx, vy, np.unique(tiles), -1, tiles[clients == 0])
 
 
 # --- the ground -----------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def _draw_entities(axes: Axes, entities: Entities) -> None:
         )
 
 
-def _draw_areas(axes: Axes, areas: Areas, tiles: Tiles) -> None:
+def _draw_areas(axes: Axes, areas: DrawnAreas, tiles: Tiles) -> None:
     from matplotlib.collections import PolyCollection
 
     if len(areas.tiles):
@@ -248,7 +248,7 @@ def _draw_sight(axes: Axes, run: Run) -> None:
         )
 
 
-def _draw_arrows(axes: Axes, areas: Areas) -> None:
+def _draw_arrows(axes: Axes, areas: DrawnAreas) -> None:
     """Where areas that evolve go in the next five seconds."""
     moving = np.flatnonzero((areas.vx != 0) | (areas.vy != 0))
     if not len(moving):
@@ -268,7 +268,7 @@ def _draw_arrows(axes: Axes, areas: Areas) -> None:
     )
 
 
-def _corners(areas: Areas) -> Floats:
+def _corners(areas: DrawnAreas) -> Floats:
     """(n, 4, 2)."""
     left, right = areas.x - areas.reach_x, areas.x + areas.reach_x
     low, high = areas.y - areas.reach_y, areas.y + areas.reach_y

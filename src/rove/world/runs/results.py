@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Sample(msgspec.Struct, frozen=True):
+class RunSample(msgspec.Struct, frozen=True):
     """What an engine, or an audience, had come to at a moment."""
 
     at: float
@@ -33,7 +33,7 @@ class EngineFacts(msgspec.Struct, frozen=True):
     """At the end."""
 
 
-class Result(msgspec.Struct, frozen=True):
+class RunResult(msgspec.Struct, frozen=True):
     """A whole run."""
 
     scenario: str
@@ -48,9 +48,9 @@ class Result(msgspec.Struct, frozen=True):
     trace_hash: str
     """Of the world at every tick: one seed, one history, one hash."""
     engines: tuple[EngineFacts, ...]
-    samples: tuple[Sample, ...]
+    samples: tuple[RunSample, ...]
     """Of the engines, by time."""
-    heard: tuple[Sample, ...]
+    heard: tuple[RunSample, ...]
     """Of the audiences, by time."""
     handed_over: int = 0
     """How often a server gave a master copy to another."""

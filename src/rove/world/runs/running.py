@@ -23,13 +23,13 @@ import msgspec
 from rove.world.engines.array_bus import ArrayBus
 from rove.world.engines.ensemble import Ensemble
 from rove.world.engines.registry import make_engine
-from rove.world.feeds.audiences import Audience, Feed
+from rove.world.feeds.audiences import Audience, FeedPublication
 from rove.world.feeds.instruments import Instruments, audiences_of, devices_of
 from rove.world.people.behaviours import make_behaviour
-from rove.world.runs.results import EngineFacts, Result, Sample
+from rove.world.runs.results import EngineFacts, RunResult, RunSample
 from rove.world.runs.scenarios import Scenario, ScenarioError, make_map
 from rove.world.runs.simulation import World
-from rove.world.runs.state import Changes, WorldError
+from rove.world.runs.state import TickChanges, WorldError
 
 Timer: TypeAlias = Callable[[], int]
 Tell: TypeAlias = Callable[[float, float], None]
@@ -47,7 +47,7 @@ def run(
     seed: int | None = None,
     tell: Tell | None = None,
     timer: Timer | None = None,
-) -> Result:
+) -> RunResult:
     """Run a scenario, or one that differs from it in some sizes, to its end."""
     chosen = scenario.sized(players=players, engines=engines, live=live, seconds=seconds, seed=seed)
     run_ = Run(chosen, timer=timer)
@@ -66,7 +66,7 @@ class Run:
         self._is_open = is_open
         self.refused: Final[deque[tuple[str, str]]] = deque(maxlen=_REFUSED_KEPT)
         """Of an open run: commands of the scenario that could not be given, and why."""
-        self.feeds: list[Feed] = []
+        self.feeds: list[FeedPublication] = []
         """What instruments have published in the last tick."""
         self._timer = timer
         self._began_ns = timer() if timer is not None else 0
@@ -82,8 +82,8 @@ class Run:
         self._orders = sorted(scenario.commands, key=lambda said: said.at)
         self._ticks_left = round(scenario.seconds / scenario.tick_s)
         self._sample_ticks = self._ticks(scenario.sample_s)
-        self._samples: list[Sample] = []
-        self._heard: list[Sample] = []
+        self._samples: list[RunSample] = []
+        self._heard: list[RunSample] = []
         self._telling_ns = dict.fromkeys((audience.name for audience in self.listening), 0)
 
     @property
@@ -112,7 +112,7 @@ class Run:
             if tell is not None and self.world.tick % self._sample_ticks == 0:
                 tell(self.world.at, self.scenario.seconds)
 
-    def step(self) -> Changes:
+    def step(self) -> TickChanges:
         """One tick on, for everything there is; a sample where one is due."""
         self._give_orders()
         changes = (self.world if self.ensemble is None else self.ensemble).step()
@@ -140,7 +140,7 @@ class Run:
                 where = f"{self.scenario.name}: at {said.at:g} s, {said.do!r}"
                 raise ScenarioError(f"{where}: {error}") from None
 
-    def _tell_audiences(self, changes: Changes) -> None:
+    def _tell_audiences(self, changes: TickChanges) -> None:
         self.feeds = self._instruments.feeds(changes.at)
         everybody = zip(self.audiences, self.scenario.audiences, self.devices, strict=True)
         for audience, chosen, devices in everybody:
@@ -160,7 +160,7 @@ class Run:
             name, live = str(row.pop("engine")), bool(row.pop("is_live"))
             at, _ = float(row.pop("at")), row.pop("tick")
             figures = {figure: float(value) for figure, value in row.items()}
-            self._samples.append(Sample(at, name, figures, live))
+            self._samples.append(RunSample(at, name, figures, live))
         devices = dict(zip((one.name for one in self.audiences), self.devices, strict=True))
         for audience in self.listening:
             reading = devices.get(audience.name)
@@ -171,20 +171,20 @@ class Run:
                 **({} if reading is None else reading.figures()),
             }
             figures = {figure: float(value) for figure, value in counts.items()}
-            self._heard.append(Sample(self.world.at, audience.name, figures))
+            self._heard.append(RunSample(self.world.at, audience.name, figures))
 
-    def sample(self) -> tuple[list[Sample], list[Sample]]:
+    def sample(self) -> tuple[list[RunSample], list[RunSample]]:
         """Of an open run: what each engine, and each audience, has come to by now."""
         self._samples, self._heard = [], []
         self._take_sample()
         return self._samples, self._heard
 
-    def result(self) -> Result:
+    def result(self) -> RunResult:
         """What came of it so far."""
         world, scenario = self.world, self.scenario
         elapsed_s = None if self._timer is None else (self._timer() - self._began_ns) / 1e9
         engines = self.ensemble.engines if self.ensemble is not None else ()
-        return Result(
+        return RunResult(
             scenario=scenario.name,
             title=scenario.title,
             seed=scenario.seed,

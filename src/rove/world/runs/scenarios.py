@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from rove.base.documents import read_document
 from rove.world.engines.registry import ENGINES, full_name
-from rove.world.map.generating import KINDS, generate
+from rove.world.map.generation import MAP_KINDS, generate
 from rove.world.map.maps import Map, load_map
 from rove.world.people.behaviours import make_behaviour
 from rove.world.people.commands import CommandError, parse_command
@@ -51,7 +51,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Part of a scenario's file."""
 
 
-class MapChoice(_Table, frozen=True):
+class MapSettings(_Table, frozen=True):
     """Where it happens: `name` of a map, or what to generate."""
 
     name: str = ""
@@ -65,7 +65,7 @@ class MapChoice(_Table, frozen=True):
     seed: int = 1
 
 
-class People(_Table, frozen=True):
+class PeopleSettings(_Table, frozen=True):
     """Who is there."""
 
     players: Count = 100
@@ -84,7 +84,7 @@ class People(_Table, frozen=True):
     servers: Annotated[int, Meta(ge=1, le=1_000)] = 1
 
 
-class Said(_Table, frozen=True):
+class TimedCommand(_Table, frozen=True):
     """A command at its time."""
 
     at: NotNegative
@@ -92,7 +92,7 @@ class Said(_Table, frozen=True):
     do: str
 
 
-class Engines(_Table, frozen=True):
+class EngineSettings(_Table, frozen=True):
     """Which engines run, and how. None of them, and there are no replicas in this scenario."""
 
     use: tuple[str, ...] = ("object", "tile", "area", "evolving")
@@ -105,7 +105,7 @@ class Engines(_Table, frozen=True):
     """The interval of PES and the threshold of CLEES."""
 
 
-class Traffic(_Table, frozen=True):
+class TrafficSettings(_Table, frozen=True):
     """Vehicles on the roads of the map; they, loops and cameras publish under `traffic/`."""
 
     vehicles: Count = 0
@@ -121,7 +121,7 @@ class Traffic(_Table, frozen=True):
     """Whether a traffic centre listens around each light, and changes its phase."""
 
 
-class Air(_Table, frozen=True):
+class AirSettings(_Table, frozen=True):
     """Sensors of the air, which publish under `air/`."""
 
     sensors: Count = 0
@@ -131,7 +131,7 @@ class Air(_Table, frozen=True):
     every_s: Positive = 1.0
 
 
-class Ward(_Table, frozen=True):
+class WardSettings(_Table, frozen=True):
     """Patients whose monitors publish under `ward/`."""
 
     patients: Count = 0
@@ -139,7 +139,7 @@ class Ward(_Table, frozen=True):
     image_every_s: Positive = 10.0
 
 
-class Device(_Table, frozen=True):
+class DeviceSettings(_Table, frozen=True):
     """What each subscriber of an audience reads with, simulated (`rove.client.devices`)."""
 
     battery: tuple[Share, Share] = (1.0, 1.0)
@@ -158,7 +158,7 @@ class Device(_Table, frozen=True):
     """How often it tells how it is."""
 
 
-class Audience(_Table, frozen=True):
+class AudienceSettings(_Table, frozen=True):
     """Subscribers to what the feeds publish."""
 
     name: str
@@ -180,7 +180,7 @@ class Audience(_Table, frozen=True):
     and {last} in the text stand for the first and the last of them."""
     policy: str = ""
     """The file of a policy that each has: beside the scenario, or the shipped `icu.policy`."""
-    device: Device | None = None
+    device: DeviceSettings | None = None
     """What they read with, if that matters; with a policy it always does."""
 
 
@@ -190,14 +190,14 @@ class Scenario(_Table, frozen=True):
     title: str
     about: str
     """What it is for, in a sentence or two."""
-    map: MapChoice
-    people: People = People()
-    engines: Engines = Engines()
-    commands: tuple[Said, ...] = ()
-    traffic: Traffic = Traffic()
-    air: Air = Air()
-    ward: Ward = Ward()
-    audiences: tuple[Audience, ...] = ()
+    map: MapSettings
+    people: PeopleSettings = PeopleSettings()
+    engines: EngineSettings = EngineSettings()
+    commands: tuple[TimedCommand, ...] = ()
+    traffic: TrafficSettings = TrafficSettings()
+    air: AirSettings = AirSettings()
+    ward: WardSettings = WardSettings()
+    audiences: tuple[AudienceSettings, ...] = ()
     seconds: Positive = 60.0
     tick_s: Annotated[float, Meta(gt=0, le=10)] = 0.1
     begins_h: Annotated[float, Meta(ge=0, lt=24)] = 7.0
@@ -259,7 +259,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
     return replace(scenario, audiences=audiences, name=path.stem)
 
 
-def _with_policy(audience: Audience, folder: Path) -> Audience:
+def _with_policy(audience: AudienceSettings, folder: Path) -> AudienceSettings:
     """The same, its policy's file wherever it is; and whoever has a policy has a device."""
     if not audience.policy:
         return audience
@@ -267,7 +267,7 @@ def _with_policy(audience: Audience, folder: Path) -> Audience:
     found = next((place for place in places if place.is_file()), None)
     if found is None:
         raise ScenarioError(f"audience {audience.name}: there is no policy {audience.policy}")
-    return replace(audience, policy=str(found), device=audience.device or Device())
+    return replace(audience, policy=str(found), device=audience.device or DeviceSettings())
 
 
 def make_map(scenario: Scenario) -> Map:
@@ -299,7 +299,7 @@ def _checked(scenario: Scenario, where: str) -> Scenario:
     return replace(scenario, engines=replace(engines, use=use, live=live))
 
 
-def _wrong_engines(engines: Engines) -> Iterator[str]:
+def _wrong_engines(engines: EngineSettings) -> Iterator[str]:
     use = [full_name(engine) for engine in engines.use]
     for engine in use:
         if engine not in ENGINES:
@@ -318,8 +318,8 @@ def _complaints(scenario: Scenario) -> Iterator[str]:
         yield f"{scenario.people.players:,} players are too many; give up to {PLAYERS_MAX:,}"
     if bool(choice.name) == bool(choice.generate):
         yield "[map] has either `name`, of a map, or `generate`, a kind of map"
-    if choice.generate and choice.generate not in KINDS:
-        yield f"`map.generate` is {choice.generate!r}: there are {', '.join(KINDS)}"
+    if choice.generate and choice.generate not in MAP_KINDS:
+        yield f"`map.generate` is {choice.generate!r}: there are {', '.join(MAP_KINDS)}"
     try:
         make_behaviour(scenario.people.behaviour, scenario.people.parameters)
     except WorldError as error:

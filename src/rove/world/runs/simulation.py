@@ -26,24 +26,24 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rove.world.engines.servers import Regions
+from rove.world.engines.regions import Regions
 from rove.world.map.maps import Map
 from rove.world.map.paths import Paths
 from rove.world.map.tiles import Tiles
-from rove.world.people import items, obeying
+from rove.world.people import execution, items
 from rove.world.people.behaviours import BEHAVIOURS, Behaviour, make_behaviour
-from rove.world.people.commands import Command, Point, parse_command
-from rove.world.people.moving import Movement
-from rove.world.runs.differences import Memory
+from rove.world.people.commands import Point, WorldCommand, parse_command
+from rove.world.people.movement import Movement
+from rove.world.runs.differences import ChangeDetector
 from rove.world.runs.state import (
-    Changes,
     Clients,
     Entities,
+    EntityKind,
     Flags,
     Floats,
     Ints,
-    Kind,
     Longs,
+    TickChanges,
     WorldError,
 )
 
@@ -61,7 +61,7 @@ class Refusal(NamedTuple):
     """A command that turned out to be impossible when it was its turn."""
 
     tick: int
-    command: Command
+    command: WorldCommand
     why: str
 
 
@@ -89,8 +89,8 @@ class World:
         self.engine_wanted: str | None = None
         """... and this is set when a command wants another one to be live."""
         self.refusals: Final[deque[Refusal]] = deque(maxlen=_REFUSALS_KEPT)
-        self._orders: list[Command] = []
-        self._memory: Memory | None = None
+        self._orders: list[WorldCommand] = []
+        self._memory: ChangeDetector | None = None
         self._trace = hashlib.blake2b(digest_size=16)
         self._minds: list[Behaviour] = [make_behaviour("stand")]
         self._mind: Ints = np.empty(0, np.int32)
@@ -131,13 +131,13 @@ class World:
             raise WorldError(
                 f"a reach of {reach[0]:g}, {reach[1]:g} cannot be; give metres above 0"
             )
-        avatars = [self.clients.avatar, self._add(Kind.PLAYER, "player", players, speed)]
-        people = self._add(Kind.NPC, "npc", npcs, speed)
-        self._add(Kind.ITEM, "apple", items, 0.0)
+        avatars = [self.clients.avatar, self._add(EntityKind.PLAYER, "player", players, speed)]
+        people = self._add(EntityKind.NPC, "npc", npcs, speed)
+        self._add(EntityKind.ITEM, "apple", items, 0.0)
         self.clients = Clients(np.concatenate([*avatars, people[: npcs * npcs_look]]), *reach)
         self.assign(np.concatenate([avatars[1], people]), behaviour)
 
-    def _add(self, kind: Kind, stem: str, count: int, speed: float) -> Ints:
+    def _add(self, kind: EntityKind, stem: str, count: int, speed: float) -> Ints:
         first = int(np.count_nonzero(self.entities.kind == kind)) + 1
         names = [f"{stem}{first + i}" for i in range(count)]
         x, y = self.paths.free_points(self.rng, count)
@@ -147,7 +147,7 @@ class World:
         if self._memory is not None:
             raise WorldError(f"the world has begun; {what} come before")
 
-    def begin(self) -> Changes:
+    def begin(self) -> TickChanges:
         """Tick 0: everybody is new. May be called until the first step."""
         if self.tick:
             raise WorldError(f"the world began {self.tick} ticks ago; it begins once")
@@ -156,11 +156,11 @@ class World:
             self._fit()
             self.regions.begin(self.entities)
             self._find_tiles(everybody)
-            self._memory = Memory(self.entities)
+            self._memory = ChangeDetector(self.entities)
             self._trace.update("\0".join([*self.entities.names, ""]).encode())
             self._trace.update(self.entities.kind.tobytes())
             self._write_trace()
-        return Changes(0, 0.0, everybody, everybody.copy(), np.empty(0, np.int32))
+        return TickChanges(0, 0.0, everybody, everybody.copy(), np.empty(0, np.int32))
 
     def _fit(self) -> None:
         """Lines for entities that are new: they stand."""
@@ -172,7 +172,7 @@ class World:
 
     # -- time -----------------------------------------------------------------------------
 
-    def step(self) -> Changes:
+    def step(self) -> TickChanges:
         """One tick on; what it has changed."""
         if self._memory is None:
             self.begin()
@@ -191,7 +191,7 @@ class World:
         self._find_tiles(moved)
         self.entities.version[changed] += 1
         self._write_trace()
-        return Changes(self.tick, self.at, changed, legs, handed_over)
+        return TickChanges(self.tick, self.at, changed, legs, handed_over)
 
     def hash(self) -> str:
         """A digest of all that has been, from the beginning to this tick."""
@@ -210,7 +210,7 @@ class World:
         orders, self._orders = self._orders, []
         for command in orders:
             try:
-                obeying.apply(self, command)
+                execution.apply(self, command)
             except WorldError as error:
                 self.refusals.append(Refusal(self.tick, command, str(error)))
 
@@ -231,11 +231,11 @@ class World:
 
     # -- commands ---------------------------------------------------------------------------
 
-    def obey(self, command: Command | str) -> Command:
+    def obey(self, command: WorldCommand | str) -> WorldCommand:
         """Take a command, to be obeyed in the next tick; WorldError if it cannot be."""
         if isinstance(command, str):
             command = parse_command(command)
-        obeying.check(self, command)
+        execution.check(self, command)
         self._orders.append(command)
         return command
 
@@ -244,11 +244,11 @@ class World:
         names, kinds = self.entities.names, self.entities.kind
         if "*" not in pattern and "?" not in pattern:
             number = self.entities.number(pattern)
-            if kinds[number] > Kind.NPC:
+            if kinds[number] > EntityKind.NPC:
                 raise WorldError(f"{pattern} is no player and no NPC, but {_kind(kinds[number])}")
             return np.array([number], np.int32)
         fits = re.compile(fnmatch.translate(pattern)).match
-        people = np.flatnonzero(kinds <= Kind.NPC).tolist()
+        people = np.flatnonzero(kinds <= EntityKind.NPC).tolist()
         found = [number for number in people if fits(names[number])]
         if not found:
             raise WorldError(f"no player and no NPC is called {pattern}; there are {len(people)}")
@@ -275,9 +275,9 @@ class World:
         """What can stand for a word in capitals of a command's form; for completion."""
         match slot:
             case "WHO" | "CROWD":
-                return self._names(self.entities.kind <= Kind.NPC)
+                return self._names(self.entities.kind <= EntityKind.NPC)
             case "ITEM":
-                return self._names(self.entities.kind == Kind.ITEM)
+                return self._names(self.entities.kind == EntityKind.ITEM)
             case "POINT" | "POINTS":
                 return tuple(self.map.places)
             case "BEHAVIOUR":
@@ -366,4 +366,4 @@ class World:
 
 
 def _kind(kind: int) -> str:
-    return f"of kind {Kind(kind).name}"
+    return f"of kind {EntityKind(kind).name}"

@@ -32,7 +32,7 @@ class WorldError(RoveError):
     """Something of a world is wrong: a map, a scenario, a command, a name."""
 
 
-class Kind(enum.IntEnum):
+class EntityKind(enum.IntEnum):
     """What an entity is."""
 
     PLAYER = 0
@@ -44,7 +44,7 @@ class Kind(enum.IntEnum):
     SENSOR = 4
 
 
-class Changes(NamedTuple):
+class TickChanges(NamedTuple):
     """What a tick did; numbers of entities ascend."""
 
     tick: int
@@ -85,7 +85,7 @@ class Entities:
         return len(self.names)
 
     def add(
-        self, kind: Kind, names: Sequence[str], x: Floats, y: Floats, *, speed: float = 0.0
+        self, kind: EntityKind, names: Sequence[str], x: Floats, y: Floats, *, speed: float = 0.0
     ) -> Ints:
         """New entities, at rest; their numbers."""
         for name in names:

@@ -4,7 +4,7 @@ The three kinds of source that a traffic centre has, each with its own view: a l
 passed it and how long it was covered, but not who; a camera sees who is near and slow, at one
 moment; an on-board unit knows its own place and speed. Subscriptions bring them together, by area
 (`x` and `y` are in all of them) or by lane, and `rove.world.traffic.vehicles.Traffic.lights` lets
-their owners do something about it (see `rove.world.traffic.control`).
+their owners do something about it (see `rove.world.traffic.centre`).
 
     traffic/detector/NAME   count, occupancy (0 to 1), speed (m/s, if any passed), lane, x, y,
                             interval_s
@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from rove.world.feeds.audiences import Feed, Timetable
+from rove.world.feeds.audiences import FeedPublication, Timetable
 from rove.world.runs.state import Entities, Longs
 from rove.world.traffic.vehicles import Traffic
 
@@ -54,14 +54,14 @@ class Roadside:
         self._camera_times = Timetable(len(self._cameras), cameras_s)
         self._vehicle_times = Timetable(len(traffic), vehicles_s)
 
-    def feeds(self, at: float) -> list[Feed]:
+    def feeds(self, at: float) -> list[FeedPublication]:
         """What is published at a time; to be asked after every tick of the traffic."""
         found = [self._of_detector(number, at) for number in self._detector_times.due(at).tolist()]
         found += [self._of_camera(number, at) for number in self._camera_times.due(at).tolist()]
         due = self._vehicle_times.due(at)
         return found + self._of_vehicles(due[self._traffic.is_driving[due]], at)
 
-    def _of_detector(self, number: int, at: float) -> Feed:
+    def _of_detector(self, number: int, at: float) -> FeedPublication:
         detector, loop = self._detectors[number], self._traffic.loops[number]
         ticks = max(1, self._traffic.tick - int(self._since_tick[number]))
         passed = int(loop["passed"])
@@ -79,9 +79,9 @@ class Roadside:
         for column in ("passed", "ticks", "speeds"):
             loop[column] = 0
         self._since[number], self._since_tick[number] = at, self._traffic.tick
-        return Feed(f"traffic/detector/{detector.name}", attributes, at)
+        return FeedPublication(f"traffic/detector/{detector.name}", attributes, at)
 
-    def _of_camera(self, number: int, at: float) -> Feed:
+    def _of_camera(self, number: int, at: float) -> FeedPublication:
         camera, traffic, entities = self._cameras[number], self._traffic, self._entities
         dx = entities.x[traffic.numbers] - camera.x
         dy = entities.y[traffic.numbers] - camera.y
@@ -93,9 +93,9 @@ class Roadside:
             "x": camera.x,
             "y": camera.y,
         }
-        return Feed(f"traffic/camera/{camera.name}", attributes, at)
+        return FeedPublication(f"traffic/camera/{camera.name}", attributes, at)
 
-    def _of_vehicles(self, who: Longs, at: float) -> list[Feed]:
+    def _of_vehicles(self, who: Longs, at: float) -> list[FeedPublication]:
         entities, table = self._entities, self._traffic.table
         numbers = self._traffic.numbers[who]
         columns = zip(
@@ -107,7 +107,7 @@ class Roadside:
             strict=True,
         )
         return [
-            Feed(
+            FeedPublication(
                 f"traffic/vehicle/{entities.names[number]}",
                 {"x": x, "y": y, "speed": speed, "lane": lane},
                 at,

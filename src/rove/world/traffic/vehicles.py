@@ -21,8 +21,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rove.world.runs.state import Entities, Floats, Ints, Kind, Longs, WorldError
-from rove.world.traffic.hours import DAY_H, hill
+from rove.world.runs.state import Entities, EntityKind, Floats, Ints, Longs, WorldError
+from rove.world.traffic.curves import DAY_H, hill
 from rove.world.traffic.lights import Lights
 from rove.world.traffic.roads import RoadGraph
 from rove.world.traffic.vehicle_kernels import (
@@ -143,7 +143,7 @@ class Traffic:
         y = lanes["y"] + lanes["uy"] * self.table["place"]
         names = [f"{name}{number}" for number in range(len(self.table))]
         return self._entities.add(
-            Kind.VEHICLE, names, x, y, speed=float(lanes["limit"].max(initial=0.0))
+            EntityKind.VEHICLE, names, x, y, speed=float(lanes["limit"].max(initial=0.0))
         )
 
     # -- time --------------------------------------------------------------------------------
