@@ -2,10 +2,10 @@
 
 Spark sends record batches, and NumPy reads most of their columns without a copy. Values that the
 language can compare are used as they are: integers of every width (exactly; those beyond 64 bits
-compare with nothing), floats, strings in all of Arrow's forms, booleans. Structs are objects, and so
-are maps with string keys. All other values are *carried*: expressions can test them with IS NULL,
-no more. These are lists, binaries, intervals, and dates and times, since the language has no such
-types; to compare one, convert it to a number first.
+compare with nothing), floats, strings in all of Arrow's forms, booleans. Structs are objects, and
+so are maps with string keys. All other values are *carried*: expressions can test them with IS
+NULL, no more. These are lists, binaries, intervals, and dates and times, since the language has no
+such types; to compare one, convert it to a number first.
 
 The language has no decimals either. In a publication a decimal would be written as a JSON number
 with the same digits, so it is converted in the same way: to an integer if its scale is 0, else to

@@ -100,7 +100,7 @@ class RangeTest(msgspec.Struct, frozen=True):
 
     @property
     def is_point(self) -> bool:
-        """Whether only one string, integer or boolean passes. Not for floats: there are two zeros."""
+        """Whether only one string, integer or boolean passes; floats have two zeros."""
         kind = type(self.low)
         if kind is bool:
             return True

@@ -6,14 +6,14 @@ broker's own (`rove.policy.agents`), so their decisions are the broker's decisio
 `RecordedPolicies` replays the policies that were set; `HypotheticalPolicy` passes every
 notification to one policy that was not.
 
-What the machine decided cannot be repeated and is taken from the log: that a call was stopped for
-its time, for its share of a processor, by a crowd, or because a worker died. Everything else is
-computed, the variables that policies set included: of these the log only says when they were set.
+Stops that depended on the machine cannot be computed again, and are taken from the log: a call that
+was stopped for its time, for its share of a processor, by overload, or because a worker died.
+Everything else is computed, including variables that policies set: the log only says when.
 
-A worker holds its subscribers' variables and agents, and payloads as long as another of its
-subscribers is about to be shown them. So a publication is read once for all of them, and a
-picture that several want smaller is made smaller once. Beside the policies, a decision costs some
-4 µs; to read its row from Arrow and to write what is sent costs 8 µs more.
+A worker holds its subscribers' variables and agents, and payloads that another of its subscribers
+will soon get. So a publication is decoded once for all of them, and a picture that several policies
+compress is compressed once. Besides the policies, a decision costs some 4 µs; reading its row from
+Arrow and writing the output costs 8 µs more.
 
 This is not part of `rove.pipeline.policies.replay` because workers import it: no compiled kernel is
 needed here, and loading the kernels would take longer than many a job.
@@ -46,56 +46,56 @@ from rove.policy.messages import Arrived
 from rove.policy.working import answer_of
 
 MACHINE: Final = frozenset(("time", "share", "crowded"))
-"""Kinds of stops that depend on the machine."""
+"""Kinds of stops that depended on the machine."""
 UNSEEN: Final = -1
-"""Stands for the position of a publication that the lake does not have."""
+"""The position of a publication that is not in the lake."""
 
 ENDED_MAX: Final = 1_000
-"""Subscriptions of a client that are no more and whose SELECT is remembered."""
+"""Ended subscriptions of a client whose SELECT is kept."""
 
 Select = tuple[Attribute, ...] | None
 
 
 class DecidingError(RoveError):
-    """A past that cannot be repeated."""
+    """A log that cannot be replayed."""
 
 
 class PolicyRow(NamedTuple):
-    """A line of the log, as it is shown here."""
+    """A row of the log."""
 
     position: int
     at_us: int
     client_id: str
     told: bytes
-    """What the log says, as JSON."""
+    """The entry of the log, as JSON."""
     is_event: bool
     topic: str = ""
     id: str = ""
     user: tuple[tuple[str, str], ...] = ()
     numbers: tuple[int, ...] = ()
-    """Of the subscriptions that were met."""
+    """The numbers of the matching subscriptions."""
     published: int | None = None
     """The position of the publication."""
     payload: bytes | None = None
-    """Of the publication; None if it was shown before, or is not there."""
+    """The payload of the publication; None if an earlier row had it, or it is missing."""
     is_last: bool = True
-    """Nobody else is about to be shown it."""
+    """Whether the payload is not needed again soon."""
 
 
 class Decided(NamedTuple):
-    """What became of one notification."""
+    """The decision on a notification."""
 
     row: PolicyRow
     subscription: int
-    """The one whose policy it was; 0 for the session's."""
+    """The subscription that has the policy; 0 for the session's policy."""
     verdict: str
     kind: str
-    """Of a stop."""
+    """The kind of a stop."""
     logged: str
-    """The verdict in the log; empty if there is none."""
+    """The verdict in the log; empty if the log has none."""
     steps: int
     size_bytes: int
-    """Of the message as it was shown to the policy."""
+    """The size of the message that the policy got."""
     outputs: tuple[Sent, ...]
 
 
@@ -117,7 +117,7 @@ class _EventPayload(msgspec.Struct):
 
 
 class _DecisionPayload(msgspec.Struct):
-    """What the log says of a decision."""
+    """A decision in the log."""
 
     policy: str = ""
     kind: str = ""
@@ -131,7 +131,7 @@ _NO_FACTS: Final = _DecisionPayload()
 
 
 class _SubscriberState:
-    """What is known of one, at the row that is being looked at."""
+    """The state of a subscriber at the current row."""
 
     __slots__ = (
         "_ended",
@@ -148,19 +148,19 @@ class _SubscriberState:
         self.me: dict[str, Any] = {}
         self.automatic: frozenset[str] = OWN
         self.agents: dict[int, Agent] = {}
-        """By the number of their subscription; 0 for the session's."""
+        """Agents by the number of their subscription; 0 for the session."""
         self.is_durable = True
         self.is_known = False
-        """Whether its variables are."""
+        """Whether its variables are known."""
         self.pending: deque[Mapping[str, Any]] = deque()
-        """What policies have set, until the log says that it is set."""
+        """Variables that policies have set, until the log says that they are set."""
         self.selects: dict[int, tuple[Attribute, ...]] = {}
-        """Of those subscriptions that select anything."""
+        """The SELECT of subscriptions that have one, by number."""
         self._ended: deque[int] = deque()
-        """Of these, those that are no more: something that met them may still wait."""
+        """Ended subscriptions in `selects`: notifications of them may still be pending."""
 
     def end(self, number: int) -> None:
-        """A subscription is no more."""
+        """A subscription has ended."""
         self.agents.pop(number, None)
         if number in self.selects:
             self._ended.append(number)
@@ -168,7 +168,7 @@ class _SubscriberState:
             del self.selects[self._ended.popleft()]
 
     def select(self, numbers: Iterable[int]) -> Select:
-        """What is selected of a publication that met these, as the broker selects it."""
+        """The attributes that the broker selects for a match of these subscriptions; None: all."""
         if not self.selects:
             return None
         chosen: dict[Attribute, None] = {}
@@ -180,7 +180,7 @@ class _SubscriberState:
         return tuple(chosen)
 
     def snapshot(self, told: _EventPayload) -> None:
-        """Take what an event says of all variables, if nothing is known of them."""
+        """Set all variables from an event, if they are not known yet."""
         if not self.is_known and told.me is not None:
             self.me = dict(told.me)
             self.is_known = True
@@ -188,7 +188,7 @@ class _SubscriberState:
                 self.automatic = frozenset(told.automatic)
 
     def change(self, told: _EventPayload) -> None:
-        """Variables have changed, and not by a policy."""
+        """Apply a change of variables that no policy has made."""
         change_state(self.me, told.changes)
         if told.by == "report":
             names = {name for name, value in told.changes.items() if value is not None}
@@ -196,22 +196,22 @@ class _SubscriberState:
 
 
 class _Message(NamedTuple):
-    """A publication as policies see it."""
+    """A publication as policies get it."""
 
     arrived: Arrived
     pictures: dict[Compression, Compressed]
-    """Those in it that were made smaller."""
+    """Its compressed pictures."""
 
 
 class _MessageCache:
-    """Publications as they are shown to policies, for as long as they are needed."""
+    """Caches publications as policies get them, as long as they are needed."""
 
     def __init__(self) -> None:
         self._payloads: dict[int, bytes] = {}
         self._messages: dict[tuple[int, Select], _Message] = {}
 
     def of(self, row: PolicyRow, select: Select) -> _Message:
-        """What a row is about; `select` of it, if that is not None."""
+        """The message of a row, restricted to `select` if that is not None."""
         position = UNSEEN if row.published is None else row.published
         payload = self._payloads.get(position) if row.payload is None else row.payload
         if payload is None:
@@ -246,17 +246,17 @@ def _arrived(row: PolicyRow, payload: bytes, select: Select) -> Arrived:
 
 
 class _PolicyReplay:
-    """Takes rows in the order of positions, and knows the subscribers there were."""
+    """Replays rows in the order of positions, and tracks the state of subscribers."""
 
     def __init__(self, limits: PolicyLimits | None = None) -> None:
-        """`limits` instead of those that the log tells of."""
+        """With `limits`, those in the log are ignored."""
         self._given = limits
         self.limits = limits or PolicyLimits()
         self._subscribers: dict[str, _SubscriberState] = {}
         self._shown = _MessageCache()
 
     def take(self, rows: Iterable[PolicyRow]) -> Iterator[Decided]:
-        """Take rows; what was decided."""
+        """Replay rows; yields the decisions."""
         for row in rows:
             if not row.is_event:
                 yield self._notified(row)
@@ -268,7 +268,7 @@ class _PolicyReplay:
                 self._start(told)
 
     def _start(self, told: _EventPayload) -> None:
-        """The broker began anew, without what only its memory held; or only its limits did."""
+        """The broker was started, without state that is not durable; or its limits changed."""
         if self._given is None and told.policies is not None:
             self.limits = msgspec.convert(told.policies, PolicyLimits)
         if told.event != "started":
@@ -287,7 +287,7 @@ class _PolicyReplay:
     def _decided(
         self, row: PolicyRow, facts: _DecisionPayload, one: _SubscriberState, agent: Agent
     ) -> tuple[Decided, Mapping[str, Any]]:
-        """Show a message to an agent; what becomes of it, and of the variables."""
+        """Pass a message to an agent; returns its decision and changes of variables."""
         message = self._shown.of(row, one.select(row.numbers))
         arrived, limits = message.arrived, self.limits
         now, size_bytes = row.at_us / 1e6, len(arrived.payload)
@@ -310,7 +310,7 @@ class _PolicyReplay:
 
 
 class RecordedPolicies(_PolicyReplay):
-    """The policies that there were."""
+    """Replays the policies that were set."""
 
     def _happened(self, row: PolicyRow, told: _EventPayload) -> None:
         one = self._subscribers.get(row.client_id)
@@ -356,7 +356,7 @@ class RecordedPolicies(_PolicyReplay):
             one.change(told)
 
     def _leave(self, client_id: str, one: _SubscriberState) -> None:
-        """It has no policy: the next one comes with all variables."""
+        """It has no policy any more: an event that sets another one has all variables."""
         one.is_known = False
         one.pending.clear()
         if not one.selects:
@@ -378,10 +378,10 @@ class RecordedPolicies(_PolicyReplay):
 
 
 class HypotheticalPolicy(_PolicyReplay):
-    """One policy for everybody, from the first notification on, whatever others there were."""
+    """Passes all notifications to one policy, whatever policies were set."""
 
     def __init__(self, text: str, limits: PolicyLimits | None = None) -> None:
-        """PolicyError says what is wrong with the text."""
+        """PolicyError if the policy is invalid."""
         super().__init__(limits)
         self._policy = compiled(text, bytes_max=self.limits.text_bytes_max)
 
@@ -420,7 +420,7 @@ def _make(one: _SubscriberState, told: _EventPayload) -> None:
 def _called(
     one: _SubscriberState, agent: Agent, message: _Message, now: float, limits: PolicyLimits
 ) -> Outcome | Stopped:
-    """Ask the policy, and make the pictures that it wants."""
+    """Call the policy, and compress the pictures that it requests."""
     arrived, pictures = message
     while True:
         result = agent.call(arrived, one.me, now, limits, automatic=one.automatic, results=pictures)
@@ -440,7 +440,7 @@ def _no_clock() -> float:
 
 _ROWS_MAX: Final = 256
 _BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of one batch of results."""
+"""Bytes of a batch of results, at most."""
 _AT: Final = SCHEMA.field("at").type
 DECISIONS: Final = pa.schema(
     [
@@ -476,17 +476,17 @@ ROW: Final = (
 
 
 class DecideTask(msgspec.Struct, frozen=True):
-    """What workers are told."""
+    """A replay task."""
 
     text: str | None
-    """None for the policies that there were."""
+    """The policy to try; None for the policies that were set."""
     limits: PolicyLimits | None
     payloads: bool
 
 
 @in_worker
 def decide(work: DecideTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run a bucket; its rows come in order."""
+    """Replay a bucket; its rows are in order."""
     agents = (
         RecordedPolicies(work.limits)
         if work.text is None
@@ -522,7 +522,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[PolicyRow]:
 
 
 class _Results:
-    """Decisions on their way back to Spark."""
+    """Collects decisions for Spark."""
 
     def __init__(self, *, payloads: bool) -> None:
         self._payloads = payloads
