@@ -206,7 +206,9 @@ def test_progress_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(ingest_module, "ROUND_BYTES", 1)
     fill(tmp_path / "lake", numbered(1, 9))
     told: list[tuple[int, int]] = []
-    ingest(None, tmp_path / "lake", tmp_path / "tables", tell=lambda *each: told.append(each))
+    ingest(
+        None, tmp_path / "lake", tmp_path / "tables", on_progress=lambda *each: told.append(each)
+    )
     assert len(told) == 4
     assert told[0][0] == 0
     assert told[-1][0] == told[-1][1]

@@ -210,8 +210,8 @@ class Deliverer:
     async def _load_position(self) -> None:
         """Continue from the last sequences that the broker has."""
         for feed in (self._feed, self._ranked_feed):
-            asked = await self._client.post(TOPIC, {"feed": feed})
-            answer = await self._acknowledged(asked)
+            receipt = await self._client.post(TOPIC, {"feed": feed})
+            answer = await self._acknowledged(receipt)
             if "sequence" not in answer.user:
                 raise DeliverError(f"the broker does not answer on {TOPIC}; is it a Rove?")
             self._last[feed] = int(answer.user["sequence"])

@@ -117,13 +117,13 @@ def readings(rows: Iterable[MetricsRow]) -> tuple[Readings, list[tuple[str, str]
         facts = row.facts
         if facts is None:
             continue
-        last, told = before.get(row.channel, (None, None))
+        last, last_payload = before.get(row.channel, (None, None))
         goes_on = last is not None and last.life == row.life
         step_s = (row.at_us - last.at_us) / 1e6 if last is not None and goes_on else _NAN
         if not goes_on and facts.row == 1:
             uptime_s = facts.values.get(_UPTIME)
             step_s = _NAN if uptime_s is None else uptime_s
-        earlier = told.values if told is not None and goes_on else {}
+        earlier = last_payload.values if last_payload is not None and goes_on else {}
         is_known = goes_on or facts.row == 1
         for series, value in facts.values.items():
             if value is None:

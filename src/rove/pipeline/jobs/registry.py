@@ -90,8 +90,10 @@ def run_jobs(
     with contextlib.ExitStack() as stack:
         for name in dict.fromkeys(names):
             stack.enter_context(held(child(out, name), name))
-        tell = stack.enter_context(_recorded(settings.database))
-        reporters = {name: Reporter(child(out, name), name, tell) for name in dict.fromkeys(names)}
+        record = stack.enter_context(_recorded(settings.database))
+        reporters = {
+            name: Reporter(child(out, name), name, record) for name in dict.fromkeys(names)
+        }
         try:
             spark = stack.enter_context(_session(names, spark_settings))
             if spark is not None:
@@ -227,8 +229,8 @@ def one_line(error: BaseException | None) -> str:
         return " ".join(str(error).split())
     text = str(error)
     if raised := _TASK_ERROR.findall(text):
-        kind, told = raised[-1]
-        return told if kind in _own_errors() else f"{kind}: {told}"
+        kind, message = raised[-1]
+        return message if kind in _own_errors() else f"{kind}: {message}"
     return reason(error) if error is not None else ""
 
 

@@ -117,11 +117,11 @@ class Reporter:
     """Keeps the status of one job up to date. Any thread."""
 
     def __init__(
-        self, location: Location, job: str, tell: Callable[[Status], None] = lambda status: None
+        self, location: Location, job: str, record: Callable[[Status], None] = lambda status: None
     ) -> None:
-        """`tell` is called with every status that is written; it must not block."""
+        """`record` is called with every status that is written; it must not block."""
         now = time.time()
-        self._tell = tell
+        self._record = record
         self._uri = resolved(location)
         self._is_local = folder_of(self._uri) is not None
         self._polled_s = -STORE_EVERY_S
@@ -203,7 +203,7 @@ class Reporter:
             LakeError
         ):  # a job must not fail because its status cannot be written
             write_whole(child(self._uri, STATUS), [msgspec.json.encode(self.status)])
-        self._tell(self.status)
+        self._record(self.status)
 
 
 def status_readings(status: Status) -> list[Reading]:

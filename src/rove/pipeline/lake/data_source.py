@@ -344,15 +344,15 @@ def schema_of(names: Iterable[str]) -> pa.Schema:
     return pa.schema([SCHEMA.field(name) for name in names])
 
 
-def may_hold(file: LogFile, asked: Filter) -> bool:
+def may_hold(file: LogFile, condition: Filter) -> bool:
     """Whether a file may have rows that pass one of Spark's filters; True if unknown."""
-    if len(asked.attribute) != 1:
+    if len(condition.attribute) != 1:
         return True
-    (name,) = asked.attribute
+    (name,) = condition.attribute
     low, high = _ends(file, name)
     if low is None or high is None:
         return True
-    match asked:
+    match condition:
         case EqualTo(value=value):
             return bool(low <= value <= high)
         case In(value=values):

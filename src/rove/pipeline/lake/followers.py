@@ -138,9 +138,9 @@ def changes_of(
     before: dict[int, tuple[int, int, float, bytes | None]] = {}
     rows: list[tuple[int, int, float, bytes | None]] = []
     for position, client_id, changes in events:
-        asked = variables.get(client_id, nothing)
+        of_client = variables.get(client_id, nothing)
         for name, value in changes.items():
-            variable = asked.get(name)
+            variable = of_client.get(name)
             if variable is None:
                 continue
             row = (variable, position, *_stored(value))

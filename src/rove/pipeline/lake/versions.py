@@ -116,8 +116,8 @@ class Timeline:
             case "ended":
                 return self._end([event.number], event.position), []
             case "started":
-                gone = [number for number in self._open if number not in self._durable]
-                return self._end(gone, event.position), []
+                numbers = [number for number in self._open if number not in self._durable]
+                return self._end(numbers, event.position), []
             case "state":
                 return [], []
 
@@ -205,9 +205,9 @@ def from_table(table: DataFrame) -> list[Version]:
 
 
 def _of_row(number: int, row: Mapping[str, Any]) -> Version:
-    told = {name: value for name, value in row.items() if value is not None}
+    values = {name: value for name, value in row.items() if value is not None}
     try:
-        return msgspec.convert({"number": number, **told}, Version)
+        return msgspec.convert({"number": number, **values}, Version)
     except msgspec.ValidationError as error:
         raise VersionsError(f"row {number} of the subscriptions: {error}") from error
 
@@ -237,15 +237,15 @@ def _of_view(view: Mapping[str, Any]) -> Version:
 def _pages(url: str, headers: Mapping[str, str]) -> Iterator[Sequence[Mapping[str, Any]]]:
     after: int | None = 0
     while after is not None:
-        asked = f"{url}/subscriptions?after={after}&limit={_PAGE}"
-        request = urllib.request.Request(asked, headers=dict(headers))
+        address = f"{url}/subscriptions?after={after}&limit={_PAGE}"
+        request = urllib.request.Request(address, headers=dict(headers))
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:
                 page = msgspec.json.decode(answer.read())
         except urllib.error.HTTPError as error:
-            raise VersionsError(f"{asked} answered {error.code}: {error.reason}") from error
+            raise VersionsError(f"{address} answered {error.code}: {error.reason}") from error
         except (OSError, msgspec.DecodeError) as error:
-            raise VersionsError(f"cannot ask the broker at {url}: {error}") from error
+            raise VersionsError(f"cannot read from the broker at {url}: {error}") from error
         yield page["items"]
         after = page["next"]
 

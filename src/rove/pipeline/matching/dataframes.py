@@ -151,7 +151,7 @@ def _named(*names: str | None) -> list[str]:
 
 
 def _check(
-    asked: Index,
+    index: Index,
     df: DataFrame | ParquetFiles,
     kept: Sequence[str],
     at: str | None,
@@ -160,7 +160,7 @@ def _check(
 ) -> None:
     if form not in get_args(Form):
         raise MatchingError(f"there is no form {form!r}; choose from {', '.join(get_args(Form))}")
-    if form == "packed" and asked.has_names:
+    if form == "packed" and index.has_names:
         raise MatchingError("names cannot be packed; give the subscriptions numbers, or group them")
     for name in (*kept, *_named(at, topic)):
         if name not in df.columns:
@@ -168,24 +168,24 @@ def _check(
     added = _added_name(form)
     if added.lower() in {name.lower() for name in kept}:
         raise MatchingError(f"there is a column {added} already; rename it, or keep others")
-    if asked.evolving and at is None:
+    if index.evolving and at is None:
         raise MatchingError(
-            f"subscription {asked.evolving} changes with time; "
+            f"subscription {index.evolving} changes with time; "
             "say which column tells when a row appeared: at='…'"
         )
-    if asked.filtered and topic is None:
+    if index.filtered and topic is None:
         raise MatchingError(
-            f"subscription {asked.filtered} has a topic filter; "
+            f"subscription {index.filtered} has a topic filter; "
             "say which column holds the topic: topic='…'"
         )
 
 
 def _needed(
-    asked: Index, columns: Sequence[str], others: set[str], attributes: Sequence[str] | None
+    index: Index, columns: Sequence[str], others: set[str], attributes: Sequence[str] | None
 ) -> list[str]:
     """The columns that Python needs."""
     seen = columns if attributes is None else attributes
-    looked_at = asked.attributes
+    looked_at = index.attributes
     return [
         name
         for name in columns
@@ -197,10 +197,10 @@ def _added_name(form: Form) -> str:
     return SUBSCRIPTION if form == "pairs" else SUBSCRIPTIONS
 
 
-def _schema(df: DataFrame | ParquetFiles, kept: Sequence[str], asked: Index, form: Form) -> Any:
+def _schema(df: DataFrame | ParquetFiles, kept: Sequence[str], index: Index, form: Form) -> Any:
     from pyspark.sql import types
 
-    added = types.StringType() if asked.has_names else types.LongType()
+    added = types.StringType() if index.has_names else types.LongType()
     if form == "grouped":
         added = types.ArrayType(added, False)
     elif form == "packed":

@@ -105,16 +105,16 @@ class MatchableRows(Protocol):
 def matches_among(
     rows: MatchableRows,
     at: Floats,
-    asked: TableMatcher,
+    matcher: TableMatcher,
     filters: Filters,
     has_filter: npt.NDArray[np.bool_] | None,
 ) -> tuple[RowNumbers, Longs]:
     """Rows and ids of all matches, by row. `has_filter` is by id; None if all have one."""
     if list(filters) in ([], [ANY_TOPIC]):
-        pairs = asked.match_table(rows.columns(None, None), at)
+        pairs = matcher.match_table(rows.columns(None, None), at)
         return pairs.publications, pairs.subscriptions
     places, numbers = filters.expanded(rows.topics)
-    pairs = asked.match_table(rows.columns(places, numbers), at[places])
+    pairs = matcher.match_table(rows.columns(places, numbers), at[places])
     found, ids = places[pairs.publications], pairs.subscriptions
     if has_filter is None:
         return found, ids

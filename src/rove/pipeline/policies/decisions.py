@@ -66,7 +66,7 @@ class PolicyRow(NamedTuple):
     position: int
     at_us: int
     client_id: str
-    told: bytes
+    entry: bytes
     """The entry of the log, as JSON."""
     is_event: bool
     topic: str = ""
@@ -179,20 +179,20 @@ class _SubscriberState:
             chosen.update(dict.fromkeys(select))
         return tuple(chosen)
 
-    def snapshot(self, told: _EventPayload) -> None:
+    def snapshot(self, event: _EventPayload) -> None:
         """Set all variables from an event, if they are not known yet."""
-        if not self.is_known and told.me is not None:
-            self.me = dict(told.me)
+        if not self.is_known and event.me is not None:
+            self.me = dict(event.me)
             self.is_known = True
-            if told.automatic is not None:
-                self.automatic = frozenset(told.automatic)
+            if event.automatic is not None:
+                self.automatic = frozenset(event.automatic)
 
-    def change(self, told: _EventPayload) -> None:
+    def change(self, event: _EventPayload) -> None:
         """Apply a change of variables that no policy has made."""
-        change_state(self.me, told.changes)
-        if told.by == "report":
-            names = {name for name, value in told.changes.items() if value is not None}
-            self.automatic = (self.automatic - told.changes.keys()) | names | OWN
+        change_state(self.me, event.changes)
+        if event.by == "report":
+            names = {name for name, value in event.changes.items() if value is not None}
+            self.automatic = (self.automatic - event.changes.keys()) | names | OWN
 
 
 class _Message(NamedTuple):
@@ -261,24 +261,24 @@ class _PolicyReplay:
             if not row.is_event:
                 yield self._notified(row)
                 continue
-            told = _EVENT.decode(row.told)
+            event = _EVENT.decode(row.entry)
             if row.client_id:
-                self._happened(row, told)
+                self._happened(row, event)
             else:
-                self._start(told)
+                self._start(event)
 
-    def _start(self, told: _EventPayload) -> None:
+    def _start(self, event: _EventPayload) -> None:
         """The broker was started, without state that is not durable; or its limits changed."""
-        if self._given is None and told.policies is not None:
-            self.limits = msgspec.convert(told.policies, PolicyLimits)
-        if told.event != "started":
+        if self._given is None and event.policies is not None:
+            self.limits = msgspec.convert(event.policies, PolicyLimits)
+        if event.event != "started":
             return
         for client_id, one in list(self._subscribers.items()):
             one.pending.clear()
             if not one.is_durable:
                 del self._subscribers[client_id]
 
-    def _happened(self, row: PolicyRow, told: _EventPayload) -> None:
+    def _happened(self, row: PolicyRow, event: _EventPayload) -> None:
         raise NotImplementedError
 
     def _notified(self, row: PolicyRow) -> Decided:
@@ -305,55 +305,55 @@ class _PolicyReplay:
         outputs = decision.outputs
         if decision.is_unchanged:
             outputs = (Sent(arrived.payload, arrived.user),)
-        told = (facts.subscription, decision.verdict, decision.kind, facts.policy)
-        return Decided(row, *told, steps, size_bytes, outputs), decision.changes
+        columns = (facts.subscription, decision.verdict, decision.kind, facts.policy)
+        return Decided(row, *columns, steps, size_bytes, outputs), decision.changes
 
 
 class RecordedPolicies(_PolicyReplay):
     """Replays the policies that were set."""
 
-    def _happened(self, row: PolicyRow, told: _EventPayload) -> None:
+    def _happened(self, row: PolicyRow, event: _EventPayload) -> None:
         one = self._subscribers.get(row.client_id)
         if one is None:
-            if told.event not in ("policy", "made"):
+            if event.event not in ("policy", "made"):
                 return
             one = self._subscribers[row.client_id] = _SubscriberState()
-        match told.event:
+        match event.event:
             case "policy":
-                self._set_policy(one, told, row.at_us / 1e6)
+                self._set_policy(one, event, row.at_us / 1e6)
             case "made":
-                _make(one, told)
+                _make(one, event)
             case "ended":
-                one.end(told.number)
+                one.end(event.number)
             case "state":
-                self._change(one, told)
+                self._change(one, event)
         if not one.agents:
             self._leave(row.client_id, one)
 
-    def _set_policy(self, one: _SubscriberState, told: _EventPayload, now: float) -> None:
-        one.snapshot(told)
-        one.is_durable = told.durable
-        agent = one.agents.pop(told.replaces or told.number, None)
-        if not told.policy:
+    def _set_policy(self, one: _SubscriberState, event: _EventPayload, now: float) -> None:
+        one.snapshot(event)
+        one.is_durable = event.durable
+        agent = one.agents.pop(event.replaces or event.number, None)
+        if not event.policy:
             return
-        if agent is None or agent.policy.text != told.policy:
-            agent = self._agent(told, now)
-        one.agents[told.number] = agent
+        if agent is None or agent.policy.text != event.policy:
+            agent = self._agent(event, now)
+        one.agents[event.number] = agent
 
-    def _agent(self, told: _EventPayload, now: float) -> Agent:
+    def _agent(self, event: _EventPayload, now: float) -> Agent:
         try:
-            policy = compiled(told.policy, bytes_max=self.limits.text_bytes_max)
+            policy = compiled(event.policy, bytes_max=self.limits.text_bytes_max)
         except PolicyError as error:
             raise DecidingError(f"a policy of the past is refused today: {error}") from error
-        if told.kept is None:
+        if event.kept is None:
             return Agent(policy, now)
-        return Agent.restored(policy, msgspec.msgpack.decode(told.kept, type=Kept))
+        return Agent.restored(policy, msgspec.msgpack.decode(event.kept, type=Kept))
 
-    def _change(self, one: _SubscriberState, told: _EventPayload) -> None:
-        if told.by == "policy" and one.pending:
+    def _change(self, one: _SubscriberState, event: _EventPayload) -> None:
+        if event.by == "policy" and one.pending:
             change_state(one.me, one.pending.popleft())
         elif one.is_known:
-            one.change(told)
+            one.change(event)
 
     def _leave(self, client_id: str, one: _SubscriberState) -> None:
         """It has no policy any more: an event that sets another one has all variables."""
@@ -363,7 +363,7 @@ class RecordedPolicies(_PolicyReplay):
             del self._subscribers[client_id]
 
     def _notified(self, row: PolicyRow) -> Decided:
-        facts = _FACTS.decode(row.told)
+        facts = _FACTS.decode(row.entry)
         one = self._subscribers.get(row.client_id)
         agent = None if one is None else one.agents.get(facts.subscription)
         if one is None or agent is None:
@@ -385,18 +385,18 @@ class HypotheticalPolicy(_PolicyReplay):
         super().__init__(limits)
         self._policy = compiled(text, bytes_max=self.limits.text_bytes_max)
 
-    def _happened(self, row: PolicyRow, told: _EventPayload) -> None:
+    def _happened(self, row: PolicyRow, event: _EventPayload) -> None:
         one = self._subscribers.setdefault(row.client_id, _SubscriberState())
-        match told.event:
+        match event.event:
             case "policy":
-                one.snapshot(told)
-                one.is_durable = told.durable
+                one.snapshot(event)
+                one.is_durable = event.durable
             case "made":
-                _make(one, told)
+                _make(one, event)
             case "ended":
-                one.end(told.number)
-            case "state" if told.by != "policy":
-                one.change(told)
+                one.end(event.number)
+            case "state" if event.by != "policy":
+                one.change(event)
                 one.is_known = True
 
     def _notified(self, row: PolicyRow) -> Decided:
@@ -409,12 +409,12 @@ class HypotheticalPolicy(_PolicyReplay):
         return decided
 
 
-def _make(one: _SubscriberState, told: _EventPayload) -> None:
-    one.is_durable = told.durable
-    if "select" in told.text.lower():
-        select = parse(told.text, accepted=True).select
+def _make(one: _SubscriberState, event: _EventPayload) -> None:
+    one.is_durable = event.durable
+    if "select" in event.text.lower():
+        select = parse(event.text, accepted=True).select
         if select is not None:
-            one.selects[told.number] = select
+            one.selects[event.number] = select
 
 
 def _called(
@@ -463,7 +463,7 @@ ROW: Final = (
     "position",
     "at",
     "client_id",
-    "told",
+    "entry",
     "is_event",
     "topic",
     "id",
@@ -508,15 +508,15 @@ def _rows(batch: pa.RecordBatch) -> Iterator[PolicyRow]:
     for first in range(0, batch.num_rows, _ROWS_MAX):
         part = (columns[name].slice(first, _ROWS_MAX).to_pylist() for name in names)
         for (
-            position, at_us, client_id, told, is_event, topic, id, user, numbers, published,
+            position, at_us, client_id, entry, is_event, topic, id, user, numbers, published,
             payload, is_last,
         ) in zip(*part, strict=True):  # fmt: skip
             if is_event:
-                yield PolicyRow(position, at_us, client_id, told.encode(), True)
+                yield PolicyRow(position, at_us, client_id, entry.encode(), True)
                 continue
             pairs = tuple((one["name"], one["value"]) for one in user or ())
             yield PolicyRow(
-                position, at_us, client_id, told.encode(), False, topic, id, pairs,
+                position, at_us, client_id, entry.encode(), False, topic, id, pairs,
                 tuple(numbers or ()), published, payload, is_last,
             )  # fmt: skip
 

@@ -85,7 +85,7 @@ def replay_policies(
     """
     last = lake.position() if up_to is None else min(up_to, lake.position())
     log_range = _LogRange(after, last, channels, days, client_ids)
-    notifications = _recorded(spark, lake, log_range).where("told LIKE '%\"policy\":%'")
+    notifications = _recorded(spark, lake, log_range).where("entry LIKE '%\"policy\":%'")
     work = DecideTask(None, limits, payloads)
     return _decided(spark, lake, log_range, notifications, work, buckets or cores())
 
@@ -176,11 +176,11 @@ def _recorded(spark: SparkSession, lake: Lake, log_range: _LogRange) -> DataFram
     from pyspark.sql import functions as f
 
     rows = lake.notifications(spark, **log_range.where)
-    told = f.decode(f.col("payload"), "utf-8")
-    known = f.get_json_object(told, "$.position").cast("long")
+    entry = f.decode(f.col("payload"), "utf-8")
+    known = f.get_json_object(entry, "$.position").cast("long")
     return _of_clients(rows, log_range).select(
         *("position", "at", "client_id", "topic", "id", "user"),
-        told.alias("told"),
+        entry.alias("entry"),
         f.col("subscriptions").alias("numbers"),
         f.when(known > 0, known).alias("published"),
         f.lit(False).alias("is_alone"),
@@ -195,11 +195,13 @@ def _found(spark: SparkSession, lake: Lake, log_range: _LogRange) -> DataFrame:
     from pyspark.sql import functions as f
 
     pairs = replay(spark, lake, **log_range.where)
-    told = f.decode(f.col("payload"), "utf-8")
+    entry = f.decode(f.col("payload"), "utf-8")
     owners = (
         lake.event_rows(spark, log_range.up_to)
-        .select("client_id", f.get_json_object(told, "$.number").cast("long").alias("subscription"))
-        .where(told.contains('"event":"made"'))
+        .select(
+            "client_id", f.get_json_object(entry, "$.number").cast("long").alias("subscription")
+        )
+        .where(entry.contains('"event":"made"'))
         .distinct()
     )
     publications = lake.publications(spark, **log_range.where)
@@ -210,7 +212,7 @@ def _found(spark: SparkSession, lake: Lake, log_range: _LogRange) -> DataFrame:
     rows = met.agg(f.array_sort(f.collect_list("subscription")).alias("numbers"))
     return rows.join(known, "position").select(
         *("position", "at", "client_id", "topic", "id", "user", "numbers"),
-        f.lit("{}").alias("told"),
+        f.lit("{}").alias("entry"),
         f.col("position").alias("published"),
         f.col("promoted").alias("is_alone"),
     )
@@ -238,7 +240,7 @@ def _events(spark: SparkSession, lake: Lake, log_range: _LogRange, buckets: int)
     return rows.select(
         f.explode(f.when(is_start, everywhere).otherwise(own)).alias("bucket"),
         *("position", "at", "client_id"),
-        f.decode(f.col("payload"), "utf-8").alias("told"),
+        f.decode(f.col("payload"), "utf-8").alias("entry"),
         f.lit(True).alias("is_event"),
         f.lit(False).alias("is_alone"),
     )

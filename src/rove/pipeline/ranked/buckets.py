@@ -74,10 +74,10 @@ def run_bucket(
     """
     run = Bucket(bucket, buckets) if state is None else Bucket.load(bucket, buckets, state)
     run.expect(events)
-    told = [*run.run(rows), *run.finish()]
+    tables = [*run.run(rows), *run.finish()]
     if until is not None:
-        told.append(run.advance(until))
-    return pa.concat_tables([NOTIFICATIONS.empty_table(), *told]), run.save()
+        tables.append(run.advance(until))
+    return pa.concat_tables([NOTIFICATIONS.empty_table(), *tables]), run.save()
 
 
 def is_ranked(text: str) -> bool:
@@ -264,7 +264,7 @@ class Bucket:
     def _change(self, event: Event, number: int) -> None:
         for id in self._of_client.get(event.client_id, ()):
             me = self._subscriptions[id].me
-            assert me is not None, "only those that ask for a state are listed"
+            assert me is not None, "_of_client has only subscriptions that use a state"
             change_state(me, event.changes)
             self._windows.set_state(id, me, number)
 

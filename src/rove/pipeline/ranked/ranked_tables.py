@@ -233,7 +233,7 @@ class RankedTable:
         return b"".join(packed(head, ()))
 
     def restore(self, saved: bytes) -> None:
-        """Restore a saved state of the same subscriptions; SavedError if it is from an older Rove."""
+        """Restore a saved state of the same subscriptions; SavedError if its format is old."""
         head, _ = unpacked(saved)
         self._windows = RankedPool.from_state(head["windows"])
         self._rows = RowStore.load(_SEQUENCE, head["rows"])

@@ -225,8 +225,8 @@ def rank_rows(
     order; `events` are those of subscriptions from the beginning of the log on. With `until`,
     windows slide on to that moment. The columns are `NOTIFICATIONS`.
     """
-    told = [one for one in events if one.event != "made" or is_ranked(one.text)]
-    work = _LakeWork(msgspec.msgpack.encode(told), buckets, until)
+    relevant = [one for one in events if one.event != "made" or is_ranked(one.text)]
+    work = _LakeWork(msgspec.msgpack.encode(relevant), buckets, until)
     together = rows.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", "position")
     return together.mapInArrow(partial(_rank_lake, work), NOTIFICATIONS_SQL)
 

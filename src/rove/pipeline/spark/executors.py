@@ -287,8 +287,8 @@ def probe_executor(session: SparkSession, seconds_max: float = EXECUTOR_S_MAX) -
                 "are there workers with cores and memory to spare (spark.executor.memory, "
                 "spark.cores.max)?"
             ) from error
-        told = _last_error(error)
-        raise ShippingError(f"an executor cannot run Rove: {told}; {_ADVICE}") from error
+        message = _last_error(error)
+        raise ShippingError(f"an executor cannot run Rove: {message}; {_ADVICE}") from error
     finally:
         timer.cancel()
         session.removeTag(_TAG)
@@ -340,9 +340,11 @@ def _kernel_sources() -> Iterator[Path]:
 def _last_error(error: BaseException) -> str:
     """The line of a worker's traceback that has the error."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line.startswith(("ModuleNotFoundError", "ImportError"))]
+    import_errors = [
+        line for line in lines if line.startswith(("ModuleNotFoundError", "ImportError"))
+    ]
     spark = [line for line in lines if "Error" in line or "Exception" in line]
-    return (told or spark or lines or [type(error).__name__])[0]
+    return (import_errors or spark or lines or [type(error).__name__])[0]
 
 
 def _changed_s(path: Path) -> float:

@@ -134,12 +134,12 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 def _version_of(java: Path) -> tuple[int, str] | None:
     """The version as a number and in full; None if this Java does not run."""
     try:
-        told = subprocess.run(
+        completed = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=60, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = _VERSION.search(told.stderr)
+    found = _VERSION.search(completed.stderr)
     return (int(found[2]), f"{found[1] or ''}{found[2]}{found[3]}") if found else None
 
 

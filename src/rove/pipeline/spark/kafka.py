@@ -66,25 +66,27 @@ def ingest_kafka(
     target = TargetTable(resolved(tables), channel, rules or RuleBook())
     name = f"kafka:{servers}/{topic}"
     stored = target.channel.sources().get(name)
-    asked = {"kafka.bootstrap.servers": servers, "subscribe": topic, **(options or {})}
-    begin, end = between(stored, latest_offsets(spark, asked))
+    source_options = {"kafka.bootstrap.servers": servers, "subscribe": topic, **(options or {})}
+    begin, end = between(stored, latest_offsets(spark, source_options))
     if end == stored:
         return IngestReport()
     with _told("read"):
         records = (
             spark.read.format("kafka")
-            .options(startingOffsets=begin, endingOffsets=end, includeHeaders="true", **asked)
+            .options(
+                startingOffsets=begin, endingOffsets=end, includeHeaders="true", **source_options
+            )
             .load()
         )
         return ingest_rows(spark, kafka_rows(records), target, {name: end})
 
 
-def latest_offsets(spark: SparkSession, asked: Mapping[str, str]) -> Offsets:
+def latest_offsets(spark: SparkSession, source_options: Mapping[str, str]) -> Offsets:
     """The end offsets of all partitions."""
     with _told("read"), tempfile.TemporaryDirectory() as folder:
         query = (
             spark.readStream.format("kafka")
-            .options(startingOffsets="latest", **asked)
+            .options(startingOffsets="latest", **source_options)
             .load()
             .writeStream.format("noop")
             .option("checkpointLocation", Path(folder).as_uri())

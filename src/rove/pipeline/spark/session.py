@@ -295,8 +295,8 @@ def machine_bytes() -> int | None:
 def reason(error: BaseException) -> str:
     """Why Spark failed, in a line: the text of a Java exception without its stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line[2:] for line in lines if line.startswith(": ")]
-    first = (told or lines or [type(error).__name__])[0]
+    messages = [line[2:] for line in lines if line.startswith(": ")]
+    first = (messages or lines or [type(error).__name__])[0]
     if "JAVA_GATEWAY_EXITED" in first:
         return "Java ended at once; what it said about it stands above"
     return re.sub(r"^(?:[\w$]+\.)+([\w$]+): ", r"\1: ", first)

@@ -196,29 +196,29 @@ class BacktestReport(msgspec.Struct, frozen=True):
 
 def backtest(
     spark: SparkSession,
-    history: BacktestSource,
+    source: BacktestSource,
     question: Question,
-    tell: ProgressCallback = lambda done, tasks: None,
+    on_progress: ProgressCallback = lambda done, tasks: None,
 ) -> BacktestReport:
     """Run a backtest; LanguageError for an invalid expression, BacktestError if it is empty."""
-    began = time.perf_counter()
+    begun_s = time.perf_counter()
     period = _period(question)
     texts = [question.text, *([question.against] if question.against is not None else [])]
     trees = [parse(text) for text in texts]
-    asked = _asked(question, texts, trees)
-    parts = history.parts(spark, period, asked, question.topic_filter)
+    expressions = _expressions(question, texts, trees)
+    parts = source.inputs(spark, period, expressions, question.topic_filter)
     sample = max(SAMPLE, question.examples)
-    with _watched(spark, tell) as watch:
-        partials = _partials(parts, [one for one, _ in asked], trees, question.until, sample)
+    with _monitored(spark, on_progress) as monitor:
+        partials = _partials(parts, [one for one, _ in expressions], trees, question.until, sample)
         found = merge_counts(partials, sample)
         publications = sum(_publications(part, found, trees) for part in parts)
     if not publications:
-        first, last = history.span()
+        first, last = source.span()
         raise BacktestError(
             f"nothing was published from {_moment(question.since)} to {_moment(question.until)}; "
-            f"the {history.name} goes from {first} to {last}"
+            f"the {source.name} goes from {first} to {last}"
         )
-    return _report(question, history, trees, parts, found, publications, watch, began)
+    return _report(question, source, trees, parts, found, publications, monitor, begun_s)
 
 
 def _moment(at: float) -> str:
@@ -234,7 +234,7 @@ def _period(question: Question) -> TimeRange:
     return TimeRange(round(question.since * 1e6), round(question.until * 1e6))
 
 
-def _asked(
+def _expressions(
     question: Question, texts: Sequence[str], trees: Sequence[Subscription]
 ) -> list[tuple[BacktestExpression, PrunedExpression]]:
     accepted_at = _accepted_at(question)
@@ -254,7 +254,7 @@ def _accepted_at(question: Question) -> float:
 
 def _partials(
     parts: Sequence[ChannelInput],
-    asked: Sequence[BacktestExpression],
+    expressions: Sequence[BacktestExpression],
     trees: Sequence[Subscription],
     until: float,
     sample: int,
@@ -270,7 +270,7 @@ def _partials(
             for part, work in zip(there, works, strict=True)
         )
     else:
-        hits = _ranked_hits(there, asked, trees, until)
+        hits = _ranked_hits(there, expressions, trees, until)
         counts = hits.mapInArrow(partial(count_hits, sample), ddl(PARTIALS))
     return counts.toArrow()
 
@@ -290,7 +290,7 @@ def _together(frames: Iterable[DataFrame]) -> DataFrame:
 
 def _ranked_hits(
     parts: Sequence[ChannelInput],
-    asked: Sequence[BacktestExpression],
+    expressions: Sequence[BacktestExpression],
     trees: Sequence[Subscription],
     until: float,
 ) -> DataFrame:
@@ -308,7 +308,7 @@ def _ranked_hits(
             found.append(own.select(alone, *HITS.names[1:]))
             continue
         in_order = own.repartition(1).sortWithinPartitions("at", "position", "id", "client_id")
-        run = partial(rank_candidates, asked[number], number, until)
+        run = partial(rank_candidates, expressions[number], number, until)
         found.append(in_order.mapInArrow(run, ddl(HITS)))
     if len(found) == 1:
         return found[0]
@@ -321,9 +321,9 @@ def _ranked_hits(
 class _JobMonitor:
     """Reports the progress of Spark's tasks, and in the end what they read and used."""
 
-    def __init__(self, spark: SparkSession, tell: ProgressCallback) -> None:
+    def __init__(self, spark: SparkSession, on_progress: ProgressCallback) -> None:
         self._context: Any = spark.sparkContext
-        self._tell = tell
+        self._on_progress = on_progress
         self._group = f"rove-backtest-{uuid.uuid4().hex}"
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="backtest-progress")
@@ -344,7 +344,7 @@ class _JobMonitor:
             known = [stage for stage in stages if stage is not None]
             if known:
                 done = sum(stage.numCompletedTasks for stage in known)
-                self._tell(done, sum(stage.numTasks for stage in known))
+                self._on_progress(done, sum(stage.numTasks for stage in known))
 
     def _stages(self) -> Iterator[int]:
         tracker = self._context.statusTracker()
@@ -364,13 +364,13 @@ class _JobMonitor:
 
 
 @contextmanager
-def _watched(spark: SparkSession, tell: ProgressCallback) -> Iterator[_JobMonitor]:
-    watch = _JobMonitor(spark, tell)
-    watch.start()
+def _monitored(spark: SparkSession, on_progress: ProgressCallback) -> Iterator[_JobMonitor]:
+    monitor = _JobMonitor(spark, on_progress)
+    monitor.start()
     try:
-        yield watch
+        yield monitor
     finally:
-        watch.stop()
+        monitor.stop()
 
 
 # -- the report ----------------------------------------------------------------------------------
@@ -378,17 +378,17 @@ def _watched(spark: SparkSession, tell: ProgressCallback) -> Iterator[_JobMonito
 
 def _report(
     question: Question,
-    history: BacktestSource,
+    source: BacktestSource,
     trees: Sequence[Subscription],
     parts: Sequence[ChannelInput],
     found: HitCounts,
     publications: int,
-    watch: _JobMonitor,
-    began: float,
+    monitor: _JobMonitor,
+    begun_s: float,
 ) -> BacktestReport:
     hours = _counts(found.of("hour"))
-    rows_read, bytes_read, java_s = watch.used()
-    examples = _Examples(history, question, trees)
+    rows_read, bytes_read, java_s = monitor.used()
+    examples = _Examples(source, question, trees)
     shown = examples.shown(found)
     publishers, topics = (_most(found.of(what)) for what in ("publisher", "topic"))
     return BacktestReport(
@@ -396,8 +396,8 @@ def _report(
         against=question.against,
         since=question.since,
         until=question.until,
-        source=history.name,
-        channels=history.channels,
+        source=source.name,
+        channels=source.channels,
         publications=publications,
         only_first=sum(hour.first for hour in hours),
         only_second=sum(hour.second for hour in hours),
@@ -421,7 +421,7 @@ def _report(
             bytes_all=sum(part.bytes_all for part in parts),
             files_read=sum(part.files for part in parts),
             files_all=sum(part.files_all for part in parts),
-            seconds=time.perf_counter() - began,
+            seconds=time.perf_counter() - begun_s,
             cpu_s=java_s + found.total("cpu_ns") / 1e9,
         ),
     )
@@ -439,9 +439,9 @@ class _Examples:
     """Looks up example publications, and shows them as the subscriber would get them."""
 
     def __init__(
-        self, history: BacktestSource, question: Question, trees: Sequence[Subscription]
+        self, source: BacktestSource, question: Question, trees: Sequence[Subscription]
     ) -> None:
-        self._history = history
+        self._source = source
         self._question = question
         self._trees = trees
         self._sizes: list[int] = []
@@ -466,7 +466,7 @@ class _Examples:
     def _seen(self, tree: Subscription, one: Example) -> ExampleNotification:
         t = one.at_us / 1e6 - _accepted_at(self._question)
         me = self._question.me
-        found = self._history.find(one, lambda said: matches(tree, said, t, me))
+        found = self._source.find(one, lambda said: matches(tree, said, t, me))
         self.bytes_read += found.bytes_read
         said = {name: value for name, value in found.attributes.items() if name != "topic"}
         seen = dict(selected(tree, said))

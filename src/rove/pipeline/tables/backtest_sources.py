@@ -144,33 +144,37 @@ class TableSource:
         days = [entry.day for table in self._tables for entry in table.files]
         return (min(days), max(days)) if days else ("", "")
 
-    def parts(
+    def inputs(
         self,
         spark: SparkSession,
         period: TimeRange,
-        asked: Sequence[tuple[BacktestExpression, PrunedExpression]],
+        expressions: Sequence[tuple[BacktestExpression, PrunedExpression]],
         topic_filter: str,
     ) -> list[ChannelInput]:
         """The rows to be matched with these expressions, by channel."""
-        return [self._part(spark, table, period, asked, topic_filter) for table in self._tables]
+        return [
+            self._input(spark, table, period, expressions, topic_filter) for table in self._tables
+        ]
 
-    def _part(
+    def _input(
         self,
         spark: SparkSession,
         table: TableSnapshot,
         period: TimeRange,
-        asked: Sequence[tuple[BacktestExpression, PrunedExpression]],
+        expressions: Sequence[tuple[BacktestExpression, PrunedExpression]],
         topic_filter: str,
     ) -> ChannelInput:
         schema = table.schema
         entries = [entry for entry in table.files if _overlaps(entry, period)]
-        found = plan(schema, [wanted for _, wanted in asked], topic_filter)
-        chosen = [entry for entry in _by_moment(table, entries, asked) if found.may_hold(entry)]
+        found = plan(schema, [wanted for _, wanted in expressions], topic_filter)
+        chosen = [
+            entry for entry in _by_moment(table, entries, expressions) if found.may_hold(entry)
+        ]
         named = {f"a{number}": column for number, column in enumerate(found.columns)}
-        is_ranked = any(wanted.subscription.rank is not None for _, wanted in asked)
+        is_ranked = any(wanted.subscription.rank is not None for _, wanted in expressions)
         own = (*_READ, "id") if is_ranked else _READ
         return ChannelInput(
-            CountTask(tuple(one for one, _ in asked), schema, named, topic_filter),
+            CountTask(tuple(one for one, _ in expressions), schema, named, topic_filter),
             _table_rows(spark, table, own, chosen, found, period) if chosen else None,
             sum(_publications(table.uri, entry, period) for entry in entries),
             len(chosen),
@@ -195,10 +199,12 @@ class TableSource:
 def _by_moment(
     table: TableSnapshot,
     entries: Sequence[TableFile],
-    asked: Sequence[tuple[BacktestExpression, PrunedExpression]],
+    expressions: Sequence[tuple[BacktestExpression, PrunedExpression]],
 ) -> list[TableFile]:
     """Files that may match during their own day, since areas may move with `t`."""
-    evolves = any(type(node) is Time for _, wanted in asked for node in parts(wanted.subscription))
+    evolves = any(
+        type(node) is Time for _, wanted in expressions for node in parts(wanted.subscription)
+    )
     if not evolves:
         return list(entries)
     kept: list[TableFile] = []
@@ -206,16 +212,16 @@ def _by_moment(
         of_day = list(group)
         first_us = min(entry.at_min_us for entry in of_day)
         last_us = max(entry.at_max_us for entry in of_day)
-        wanted = [_during(one, whole, first_us, last_us) for one, whole in asked]
+        wanted = [_during(one, whole, first_us, last_us) for one, whole in expressions]
         found = plan(table.schema, wanted)
         kept += [entry for entry in of_day if found.may_hold(entry)]
     return kept
 
 
 def _during(
-    asked: BacktestExpression, wanted: PrunedExpression, first_us: int, last_us: int
+    expression: BacktestExpression, wanted: PrunedExpression, first_us: int, last_us: int
 ) -> PrunedExpression:
-    t = (first_us / 1e6 - asked.accepted_at, last_us / 1e6 - asked.accepted_at)
+    t = (first_us / 1e6 - expression.accepted_at, last_us / 1e6 - expression.accepted_at)
     return msgspec.structs.replace(wanted, t=(max(0.0, t[0]), max(0.0, t[1])))
 
 
@@ -233,7 +239,9 @@ def _rows_like(
 
 def _gone(example: Example) -> BacktestSourceError:
     at = datetime.fromtimestamp(example.at_us / 1e6, UTC).isoformat()
-    return BacktestSourceError(f"a publication of {at} is gone; its file was removed meanwhile")
+    return BacktestSourceError(
+        f"a publication of {at} is no longer there; its file was removed meanwhile"
+    )
 
 
 def _table_rows(
@@ -298,14 +306,14 @@ class LakeSource:
     def _files(self, days: tuple[str, str] | None = None) -> list[LogFile]:
         return self._lake.files("publications", channels=self.channels, days=days)
 
-    def parts(
+    def inputs(
         self,
         spark: SparkSession,
         period: TimeRange,
-        asked: Sequence[tuple[BacktestExpression, PrunedExpression]],
+        expressions: Sequence[tuple[BacktestExpression, PrunedExpression]],
         topic_filter: str,
     ) -> list[ChannelInput]:
-        work = CountTask(tuple(one for one, _ in asked), topic_filter=topic_filter)
+        work = CountTask(tuple(one for one, _ in expressions), topic_filter=topic_filter)
         files = self._files(period.days)
         every = self._files()
         rows = None

@@ -94,7 +94,7 @@ class BacktestExpression(msgspec.Struct, frozen=True):
 class CountTask(msgspec.Struct, frozen=True):
     """A counting task."""
 
-    asked: tuple[BacktestExpression, ...]
+    expressions: tuple[BacktestExpression, ...]
     """One or two."""
     schema: TableSchema | None = None
     """None for rows of the lake."""
@@ -123,11 +123,11 @@ def match_bits(work: CountTask, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
     """The bits of each row; for a ranked expression, whether its condition matches."""
     at = times_of(batch.column("at"), "at")
     columns = columns_of(work, batch)
-    found = _matcher(msgspec.json.encode(work.asked)).match_table(columns, at)
+    found = _matcher(msgspec.json.encode(work.expressions)).match_table(columns, at)
     bits = np.zeros(batch.num_rows, np.int32)
-    for number, asked in enumerate(work.asked):
+    for number, expression in enumerate(work.expressions):
         rows = found.publications[found.subscriptions == number]
-        bits[rows[at[rows] >= asked.accepted_at]] |= 1 << number
+        bits[rows[at[rows] >= expression.accepted_at]] |= 1 << number
     if work.topic_filter:
         bits[~_on_topic(work.topic_filter, batch.column("topic"))] = 0
     return bits
@@ -136,11 +136,11 @@ def match_bits(work: CountTask, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
 @lru_cache(maxsize=_MATCHERS_MAX)
 def _matcher(encoded: bytes) -> Matcher:
     matcher = Matcher()
-    for number, asked in enumerate(
+    for number, expression in enumerate(
         msgspec.json.decode(encoded, type=tuple[BacktestExpression, ...])
     ):
-        condition = Subscription(parse(asked.text).condition)
-        matcher.add(number, condition, asked.accepted_at, asked.me)
+        condition = Subscription(parse(expression.text).condition)
+        matcher.add(number, condition, expression.accepted_at, expression.me)
     return matcher
 
 
@@ -287,8 +287,8 @@ def candidates(work: CountTask, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     """Rows that match a condition, with the attributes that scores use."""
     scored = {
         node.path[0]
-        for asked in work.asked
-        if (tree := parse(asked.text)).rank is not None
+        for expression in work.expressions
+        if (tree := parse(expression.text)).rank is not None
         for node in walk(rank_of(tree).score)
         if isinstance(node, Attribute)
     }
@@ -313,21 +313,25 @@ def _as_null(value: object) -> None:
 
 
 def rank_candidates(
-    asked: BacktestExpression, number: int, until: float, batches: Iterator[pa.RecordBatch]
+    expression: BacktestExpression, number: int, until: float, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The hits of a ranked expression among candidates in the order of time."""
     bucket = Bucket(0, 1)
     made = Event(
-        event="made", number=number, text=asked.text, accepted_at=asked.accepted_at, me=asked.me
+        event="made",
+        number=number,
+        text=expression.text,
+        accepted_at=expression.accepted_at,
+        me=expression.me,
     )
     bucket.expect([made])
     seen = 0
     for batch in batches:
-        for told in bucket.run(_numbered(batch, number, seen)):
-            yield _due(told, 1 << number)
+        for notifications in bucket.run(_numbered(batch, number, seen)):
+            yield _due(notifications, 1 << number)
         seen += batch.num_rows
-    for told in bucket.finish():
-        yield _due(told, 1 << number)
+    for notifications in bucket.finish():
+        yield _due(notifications, 1 << number)
     yield _due(bucket.advance(until), 1 << number)
 
 
@@ -350,12 +354,12 @@ def _numbered(batch: pa.RecordBatch, number: int, first: int) -> pa.Table:
     return pa.table([columns[name] for name in RANKED_ROWS.names], schema=RANKED_ROWS)
 
 
-def _due(told: pa.Table, bits: int) -> pa.RecordBatch:
-    ids = map(msgspec.json.decode, told["id"].to_pylist())
+def _due(notifications: pa.Table, bits: int) -> pa.RecordBatch:
+    ids = map(msgspec.json.decode, notifications["id"].to_pylist())
     named = [dict(zip(_NAMED.names, one, strict=True)) for one in ids]
     rows = pa.RecordBatch.from_pylist(named, _NAMED)
     found = {name: rows.column(name) for name in _NAMED.names}
-    found |= {"bits": pa.array([bits] * rows.num_rows), "due": told["at"].combine_chunks()}
+    found |= {"bits": pa.array([bits] * rows.num_rows), "due": notifications["at"].combine_chunks()}
     arrays = [found[field.name].cast(field.type) for field in HITS]
     return pa.RecordBatch.from_arrays(arrays, schema=HITS)
 

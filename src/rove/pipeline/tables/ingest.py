@@ -148,7 +148,7 @@ def ingest(
     rules: RuleBook | None = None,
     channels: Collection[str] | None = None,
     up_to: int | None = None,
-    tell: ProgressCallback = lambda done_bytes, total_bytes: None,
+    on_progress: ProgressCallback = lambda done_bytes, total_bytes: None,
 ) -> IngestReport:
     """Ingest what the lake has, or up to a position; another run adds nothing.
 
@@ -156,7 +156,7 @@ def ingest(
     """
     begin_s = time.monotonic()
     run = _Ingestion(spark, Lake(lake), resolved(tables), rules or RuleBook())
-    report = run.run(channels, up_to, tell)
+    report = run.run(channels, up_to, on_progress)
     report.seconds = time.monotonic() - begin_s
     return report
 
@@ -204,7 +204,7 @@ class _Ingestion:
         self._targets: dict[str, TargetTable] = {}
 
     def run(
-        self, channels: Collection[str] | None, up_to: int | None, tell: ProgressCallback
+        self, channels: Collection[str] | None, up_to: int | None, on_progress: ProgressCallback
     ) -> IngestReport:
         limit = self._limit(up_to)
         ranges = list(self._ranges(self._chosen(channels), limit))
@@ -214,13 +214,13 @@ class _Ingestion:
         if ranges and self._spark is not None:
             probe(self._spark, reads=[self._lake.uri], writes=[self._tables])
         for boundary, of_round in rounds(ranges):
-            tell(done_bytes, total_bytes)
+            on_progress(done_bytes, total_bytes)
             self._round(of_round, boundary, report)
             done_bytes += sum(file_range.size_bytes for file_range in of_round)
         if ranges:
             for target in self._targets.values():
                 target.channel.maintain()
-        tell(total_bytes, total_bytes)
+        on_progress(total_bytes, total_bytes)
         states = [target.state for target in self._targets.values()]
         report.position = min((state.position for state in states), default=NOTHING)
         report.unreadable = [

@@ -359,8 +359,8 @@ def run_once(
     tables, out = resolved(tables), resolved(out)
     names = channels(tables) if only is None else list(only)
     if not names:
-        told = f"there are no tables in {shown(tables)} yet; the job ingest makes them"
-        return SensorReport(notes=(told,))
+        note = f"there are no tables in {shown(tables)} yet; the job ingest makes them"
+        return SensorReport(notes=(note,))
     probe(spark, reads=[tables], writes=[out])
     found = [
         _SensorTable(
@@ -449,16 +449,16 @@ class _SensorTable:
         )
 
     def _open(self) -> delta.Table:
-        asked = msgspec.json.encode(self._attributes)
+        encoded = msgspec.json.encode(self._attributes)
         fields = [
-            field.with_metadata({_ATTRIBUTES: asked}) if field.name == "attribute" else field
+            field.with_metadata({_ATTRIBUTES: encoded}) if field.name == "attribute" else field
             for field in (*_DAY, *SENSORS)
         ]
         opened = delta.Table.for_writing(
             self._uri, pa.schema(fields), _DAY.names, upkeep.CONFIGURATION
         )
         begun = next(field.metadata for field in opened.fields if field.name == "attribute")
-        if begun[_ATTRIBUTES] != asked:
+        if begun[_ATTRIBUTES] != encoded:
             raise SensorsError(
                 f"the sensors in {shown(self._uri)} are of other attributes "
                 f"({begun[_ATTRIBUTES].decode()}); name these, or another place for the new ones"

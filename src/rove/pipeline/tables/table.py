@@ -159,13 +159,16 @@ class TableSchema(msgspec.Struct, frozen=True):
     def delta(self) -> Any:
         """The columns of the Delta table, with partitions and metadata."""
         begun = msgspec.structs.replace(self, attributes=(), has_rest=False)
-        told = {
+        metadata = {
             column: {_PATH: msgspec.json.encode(attribute.path), _KIND: kind.encode()}
             for attribute in self.attributes
             for kind, column in attribute.columns.items()
         } | {"cell": {_ROOM: msgspec.json.encode(begun)}}
         return pa.schema(
-            [field.with_metadata(told.get(field.name)) for field in (*PARTITIONS, *self.arrow())]
+            [
+                field.with_metadata(metadata.get(field.name))
+                for field in (*PARTITIONS, *self.arrow())
+            ]
         )
 
     def number_columns(self, path: NamePath) -> list[str]:
@@ -436,10 +439,10 @@ def schema_of(opened: delta.Table) -> TableSchema:
     columns: dict[NamePath, dict[Kind, str]] = {}
     try:
         begun = msgspec.json.decode(fields["cell"][_ROOM], type=TableSchema)
-        for name, told in fields.items():
-            if _PATH in told:
-                path = msgspec.json.decode(told[_PATH], type=NamePath)
-                columns.setdefault(path, {})[msgspec.convert(told[_KIND].decode(), Kind)] = name
+        for name, metadata in fields.items():
+            if _PATH in metadata:
+                path = msgspec.json.decode(metadata[_PATH], type=NamePath)
+                columns.setdefault(path, {})[msgspec.convert(metadata[_KIND].decode(), Kind)] = name
     except (KeyError, msgspec.MsgspecError) as error:
         raise TablesError(f"{shown(opened.uri)} is no table of `rove pipeline ingest`") from error
     return msgspec.structs.replace(
