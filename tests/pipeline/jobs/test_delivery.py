@@ -192,7 +192,7 @@ def test_what_the_broker_finds_too_large_is_left_out_and_told(
         assert place.deliver(report=steps.append) == 29
         assert taken(heavy, 29) == [x for x in range(30) if x != 20]
     (note,) = [note for step in steps for note in step.notes]
-    assert note.endswith("is larger than a packet of the broker (packet_bytes_max); left out")
+    assert note.endswith("exceeds the broker's packet_bytes_max; skipped")
 
 
 def test_a_broker_that_has_forgotten_is_told_again(place: Place) -> None:

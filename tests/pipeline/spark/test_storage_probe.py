@@ -85,7 +85,7 @@ def test_an_output_that_is_another_folder_there_is_named(
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "mine")
     monkeypatch.setattr(storage_probe, "run_each", in_another_folder(tmp_path / "other"))
-    with pytest.raises(ProbeError, match=rf"{HERE}/_probe-\w+ is not to be found; a folder must"):
+    with pytest.raises(ProbeError, match=rf"{HERE}/_probe-\w+ was not found; a folder must"):
         probe_with(None, 1, [], [HERE])
     assert list((tmp_path / "mine").iterdir()) == []
 

@@ -299,7 +299,7 @@ def test_an_empty_lake_an_unknown_channel_and_rules_that_do_not_fit(tmp_path: Pa
     with pytest.raises(IngestError, match="duplicates_s, which takes Spark"):
         ingest(None, lake, tables, rules=RuleBook({"*": QualityRules(duplicates_s=1)}))
     ingest(None, lake, tables)
-    with pytest.raises(IngestError, match="the cell_km 1, but its table was begun with 10"):
+    with pytest.raises(IngestError, match="the cell_km 1, but its table was created with 10"):
         ingest(None, lake, tables, rules=RuleBook({"air": QualityRules(cell_km=1)}))
 
 
@@ -316,7 +316,7 @@ def test_of_two_that_ingest_the_same_one_is_refused(
         return run_task(work)
 
     monkeypatch.setattr(ingest_module, "run_task", overtaken)
-    with pytest.raises(TablesError, match=r"somebody else has ingested into .*air meanwhile"):
+    with pytest.raises(TablesError, match=r"another process has ingested into .*air meanwhile"):
         ingest(None, lake, tables)
     assert positions(tables) == list(range(1, 10))
     fill(lake, numbered(10, 15))

@@ -230,7 +230,7 @@ class Deliverer:
         if error.reason == Reason.PACKET_TOO_LARGE and packet is not None:
             self._make_smaller(packet)
         elif before == self._refused_at:
-            raise DeliverError(f"the broker does not take what was found: {error}") from error
+            raise DeliverError(f"the broker refuses the notifications: {error}") from error
 
     def _make_smaller(self, packet: _Packet) -> None:
         if len(packet.notifications) > 1:
@@ -238,7 +238,7 @@ class Deliverer:
             return
         (one,) = packet.notifications
         self._too_large.add(one.sequence)
-        self.note(f"{one.id} is larger than a packet of the broker (packet_bytes_max); left out")
+        self.note(f"{one.id} exceeds the broker's packet_bytes_max; skipped")
 
     # -- sending -------------------------------------------------------------------------------
 

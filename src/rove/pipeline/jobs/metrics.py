@@ -195,7 +195,7 @@ def run_job(context: JobContext) -> None:
             read = raw_readings.run_once(database, keep_raw_hours)
             if read.newest is not None:
                 _forget(database, read.newest)
-            notes = (f"{found.unreadable} rows are no metrics",) if found.unreadable else ()
+            notes = (f"{found.unreadable} rows are not metrics",) if found.unreadable else ()
             return status.Progress(
                 position=found.position,
                 rows_in=found.rows + read.readings,

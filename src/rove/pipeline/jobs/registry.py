@@ -123,8 +123,9 @@ def _session(
         return
     if spark_settings is not None and spark_settings.is_connect:
         raise UsageError(
-            f"jobs run beside their Spark, not through {spark_settings.master}; name the cluster "
-            "itself: spark://host:port, yarn, k8s://…, local[n]"
+            "jobs need a driver of their own and cannot run through "
+            f"{spark_settings.master}; give the cluster itself: spark://host:port, yarn, k8s://…, "
+            "local[n]"
         )
     is_ours = not is_running()
     spark = open_session(spark_settings)
@@ -157,7 +158,7 @@ def _check_lake(names: Sequence[str], settings: JobSettings) -> None:
         return  # rolls up the readings of the database, with or without a lake
     lake = Lake(settings.lake)
     if settings.once and lake.position() == NOTHING:
-        raise LakeError(f"the lake {lake.name} is empty, so there is nothing to do once")
+        raise LakeError(f"the lake {lake.name} is empty, so a run with `once` has nothing to do")
 
 
 class _JobThread:

@@ -331,7 +331,7 @@ def ask_to_stop(out: Location, jobs: Iterable[str], wait_s: float) -> list[Statu
             if time.monotonic() > deadline:
                 raise StatusError(
                     f"{status.job} (process {status.pid} on {status.host}) has not ended within "
-                    f"{wait_s:g} s; it will after its batch, or end the process"
+                    f"{wait_s:g} s; it will end after its batch; or kill the process"
                 )
             time.sleep(0.1)
     return statuses(uri, [status.job for status in alive])

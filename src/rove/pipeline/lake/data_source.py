@@ -237,7 +237,7 @@ class LakeDataSource(DataSource):  # type: ignore[misc]
 
     def writer(self, schema: Any, overwrite: bool) -> BrokerWriter:
         if overwrite:
-            raise SourceError('what was published stays so; write with .mode("append")')
+            raise SourceError('publications cannot be overwritten; write with .mode("append")')
         return BrokerWriter(SinkOptions.read(self.options, schema.names))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> BrokerStreamWriter:
@@ -330,7 +330,7 @@ def register(spark: Any) -> None:
     """Register the source in a session; SourceError says what must be set first."""
     if int(spark.conf.get(_BATCH_ROWS)) < 1:
         raise SourceError(
-            f"Spark reads no Python source without a bound; set {_BATCH_ROWS} to 10000"
+            f"Spark needs a limit to read Python data sources; set {_BATCH_ROWS} to 10000"
         )
     check_executors(spark)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

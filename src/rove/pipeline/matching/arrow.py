@@ -260,7 +260,7 @@ def times_of(array: pa.Array, name: str) -> Floats:
     """The times of rows in seconds, from timestamps or numbers."""
     kind = array.type
     if array.null_count:
-        raise TimesError(f"column {name} says not of every row when it appeared; leave those out")
+        raise TimesError(f"column {name} has no time in some rows; leave them out")
     if pa.types.is_timestamp(kind):
         units: Floats = array.cast(pa.int64()).to_numpy(zero_copy_only=False)
         return units / _UNITS_PER_S[kind.unit]
@@ -270,7 +270,7 @@ def times_of(array: pa.Array, name: str) -> Floats:
     if pa.types.is_decimal(kind):  # what 0.5 is in SQL
         return np.array([float(value) for value in array.to_pylist()], np.float64)
     raise TimesError(
-        f"column {name} has the type {kind}; when a row appeared is a timestamp, or seconds"
+        f"column {name} has the type {kind}; the time of a row is a timestamp, or seconds"
     )
 
 

@@ -161,7 +161,7 @@ def _check(
     if form not in get_args(Form):
         raise MatchingError(f"there is no form {form!r}; choose from {', '.join(get_args(Form))}")
     if form == "packed" and index.has_names:
-        raise MatchingError("names cannot be packed; give the subscriptions numbers, or group them")
+        raise MatchingError("string ids cannot be packed; use numbers, or the form 'grouped'")
     for name in (*kept, *_named(at, topic)):
         if name not in df.columns:
             raise MatchingError(f"there is no column {name}; there are {', '.join(df.columns)}")
@@ -171,7 +171,7 @@ def _check(
     if index.evolving and at is None:
         raise MatchingError(
             f"subscription {index.evolving} changes with time; "
-            "say which column tells when a row appeared: at='…'"
+            "name the column with the time of a row: at='…'"
         )
     if index.filtered and topic is None:
         raise MatchingError(
@@ -396,7 +396,7 @@ def matches(
     subscription = plain_subscription(text)
     nodes = list(walk(subscription.condition))
     if at is None and any(type(node) is Time for node in nodes):
-        raise MatchingError(f"{text!r} changes with time; say when a row appeared: at='…'")
+        raise MatchingError(f"{text!r} changes with time; give the time of a row: at='…'")
     names = sorted({node.path[0] for node in nodes if type(node) is Attribute})
     written = [name_text((name,)) for name in names]
     state, is_timed = _frozen(me or {}), at is not None
@@ -432,7 +432,7 @@ def _check_case(text: str, table: str) -> None:
             same = re.findall(f"(?:^|,)({re.escape(name)}):", inside, re.IGNORECASE)
             if same and name not in same:
                 raise MatchingError(
-                    f"the text {text!r} asks for {name_text(node.path)}, and there is no such "
+                    f"the expression {text!r} uses {name_text(node.path)}, and there is no such "
                     f"column; did you mean {same[0]}?"
                 )
 
@@ -480,7 +480,7 @@ def _holding(matcher: Matcher, batch: pa.RecordBatch, at: Floats) -> npt.NDArray
 @lru_cache(maxsize=_TEXTS_MAX)
 def _check_text(text: str, schema: pa.Schema) -> None:
     """Check the columns for an expression, as `match` does; once per worker."""
-    uses_of(plain_subscription(text), f"the text {text!r}").check(
+    uses_of(plain_subscription(text), f"the expression {text!r}").check(
         dict(zip(schema.names, schema.types, strict=True))
     )
 

@@ -261,14 +261,14 @@ class Index:
     def _refuse_ids(self, ids: Sequence[int | str]) -> None:
         kinds = {type(id) for id in (*ids, *itertools.islice(self._numbers, 1))}
         if len(kinds) > 1:
-            raise MatchingError("some subscriptions have names and some have numbers; choose one")
+            raise MatchingError("some ids are strings and some are numbers; use one type")
         seen: set[int | str] = set()
         for id in ids:
             if id in seen or id in self._numbers:
-                raise MatchingError(f"two subscriptions are called {id}; each needs its own id")
+                raise MatchingError(f"two subscriptions have the id {id}; ids must be unique")
             if isinstance(id, int) and not 0 <= id <= INTEGER_MAX:
                 raise MatchingError(
-                    f"{id} is no id; ids are texts, or integers of 64 bits from 0 on"
+                    f"{id} is no id; ids are strings, or integers from 0 to 2^63 - 1"
                 )
             seen.add(id)
 
@@ -310,7 +310,7 @@ def index_of(subscriptions: Index | Subscriptions) -> Index:
         _built.move_to_end(digest)
         return _built[digest]
     if not given:
-        raise MatchingError("there are no subscriptions; give at least one text")
+        raise MatchingError("there are no subscriptions; give at least one expression")
     made = Index.build()
     made.add_identified(given)
     _built[digest] = made
@@ -370,7 +370,7 @@ def plain_subscription(text: str) -> Subscription:
     """The parsed expression; MatchingError if it is ranked."""
     subscription = parse(text)
     if subscription.rank is not None:
-        _refuse_rank(f"the text {text!r}")
+        _refuse_rank(f"the expression {text!r}")
     return subscription
 
 

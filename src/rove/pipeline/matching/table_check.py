@@ -152,7 +152,7 @@ def _problem(
     if use.path not in found:
         near = _near(".".join(use.path), [".".join(path) for path in found])
         return (
-            f"asks for {written}, and there is no such column; {near or _listed(columns)} "
+            f"uses {written}, and there is no such column; {near or _listed(columns)} "
             "(strict=False takes it as missing in every row)"
         )
     kind = kind_of(found[use.path])

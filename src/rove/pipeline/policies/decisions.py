@@ -344,7 +344,7 @@ class RecordedPolicies(_PolicyReplay):
         try:
             policy = compiled(event.policy, bytes_max=self.limits.text_bytes_max)
         except PolicyError as error:
-            raise DecidingError(f"a policy of the past is refused today: {error}") from error
+            raise DecidingError(f"a policy in the log is no longer valid: {error}") from error
         if event.kept is None:
             return Agent(policy, now)
         return Agent.restored(policy, msgspec.msgpack.decode(event.kept, type=Kept))
@@ -369,7 +369,7 @@ class RecordedPolicies(_PolicyReplay):
         if one is None or agent is None:
             raise DecidingError(
                 f"the lake does not say which policy {row.client_id!r} had at position "
-                f"{row.position}; it does where it has `subscriptions = true`"
+                f"{row.position}; the lake needs `subscriptions = true`"
             )
         decided, changes = self._decided(row, facts, one, agent)
         if changes:

@@ -308,7 +308,7 @@ class Bucket:
         if (saved.bucket, saved.buckets) != (bucket, buckets):
             raise RankingError(
                 f"the state is that of bucket {saved.bucket} of {saved.buckets}, "
-                f"not of {bucket} of {buckets}; begin anew to change the number of buckets"
+                f"not of {bucket} of {buckets}; use a new output to change the number of buckets"
             )
         run = cls(bucket, buckets)
         run._now, run._entered_at, run._position = saved.now, saved.entered_at, saved.position
@@ -352,7 +352,7 @@ class _Batch:
         except KeyError as error:
             raise RankingError(
                 f"a publication between positions {self.positions[first]} and "
-                f"{self.positions[end - 1]} met subscription {error}, which no event has made"
+                f"{self.positions[end - 1]} met subscription {error}, for which there is no event"
             ) from None
 
 

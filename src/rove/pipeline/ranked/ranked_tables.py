@@ -91,10 +91,10 @@ def ranked_texts(subscriptions: Subscriptions) -> RankedTexts:
     """Ranked subscriptions from any source; RankedTextsError names one that is not ranked."""
     given = list(identified(subscriptions))
     if not given:
-        raise RankedTextsError("there are no subscriptions; give at least one text")
+        raise RankedTextsError("there are no subscriptions; give at least one expression")
     ids: Any = [id for id, _ in given]
     if len(set(ids)) < len(ids):
-        raise RankedTextsError("two subscriptions have one id; each needs its own")
+        raise RankedTextsError("two subscriptions have the same id; ids must be unique")
     trees = [_tree(id, version) for id, version in given]
     conditional = [number for number, tree in enumerate(trees) if is_conditional(tree)]
     scored = _attributes(rank_of(tree).score for tree in trees)
@@ -131,13 +131,13 @@ def _tree(id: int | str, version: Version) -> Subscription:
         raise RankedTextsError(f"subscription {id}: {error}") from error
     if tree.rank is None:
         raise RankedTextsError(
-            f"subscription {id} has no ORDER BY; what is not ranked is matched row by row, "
+            f"subscription {id} has no ORDER BY; without a rank it is matched row by row, "
             "see rove.pipeline.matching.dataframes"
         )
     if version.filter != ANY_TOPIC:
         raise RankedTextsError(
-            f"subscription {id} has the topic filter {version.filter}; of a table, choose the "
-            "rows with that topic and rank these"
+            f"subscription {id} has the topic filter {version.filter}; of a table, select the "
+            "rows with that topic, and rank them without a filter"
         )
     return tree
 

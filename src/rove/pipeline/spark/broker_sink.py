@@ -64,7 +64,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if "path" in found:  # what `.save(path)` says
             found["broker"] = found.pop("path")
         if "broker" not in found:
-            raise PublishingError('say where the broker is: .save("mqtt://host:1883")')
+            raise PublishingError('give the address of the broker: .save("mqtt://host:1883")')
         found.pop("checkpointlocation", None)
         try:
             settings = msgspec.convert({**found, "columns": columns}, cls, strict=False)
@@ -74,7 +74,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if settings.qos not in (1, 2):
             raise PublishingError(f"qos {settings.qos} has no acknowledgement; choose 1 or 2")
         if not settings.topic and TOPIC not in columns:
-            raise PublishingError('say which topic: a column "topic", or the option of that name')
+            raise PublishingError('give a topic: a column "topic", or the option of that name')
         password = settings.password or os.environ.get(PASSWORD_VARIABLE)
         return msgspec.structs.replace(settings, password=password)
 
@@ -148,7 +148,7 @@ class _SinkWriter:
         except ClientError as error:
             where = parse_address(self._settings.broker)
             raise PublishingError(
-                f"{where.host}:{where.port} does not take the rows: {error}"
+                f"{where.host}:{where.port} does not accept the rows: {error}"
             ) from error
 
     def commit(self, *_: Any) -> None:

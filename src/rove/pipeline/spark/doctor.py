@@ -109,10 +109,7 @@ def _java() -> tuple[Java | None, list[SparkFinding]]:
         java = find_java()
     except JavaError as error:
         return None, [SparkFinding("java", "problem", str(error), _INSTALL)]
-    found = [
-        SparkFinding("java", "warning", text, "mend or unset it, so that nobody wonders")
-        for text in java.passed_over
-    ]
+    found = [SparkFinding("java", "warning", text, "fix or unset it") for text in java.passed_over]
     text = f"{java.full_version} from {java.source} ({java.real_home})"
     return java, [*found, SparkFinding("java", "ok", text)]
 

@@ -96,7 +96,7 @@ def latest_offsets(spark: SparkSession, source_options: Mapping[str, str]) -> Of
         query.awaitTermination()
         progress: Any = query.lastProgress
     if progress is None:
-        raise KafkaError("Kafka did not say where its topic ends; try again")
+        raise KafkaError("Kafka did not report the end of the topic; try again")
     found = progress["sources"][0]["endOffset"]
     return msgspec.convert(
         found if isinstance(found, dict) else msgspec.json.decode(found), Offsets

@@ -73,7 +73,7 @@ def _metadata_files() -> dict[str, bytes]:
         ) from None
     if installed.version != rove.__version__:
         raise PackagingError(
-            f"Rove {rove.__version__} runs here, and {installed.version} is what was installed; "
+            f"Rove {rove.__version__} runs here, and {installed.version} is installed; "
             "install it again"
         )
     found = {name: text.encode() for name in _METADATA if (text := installed.read_text(name))}

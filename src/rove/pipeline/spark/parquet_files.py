@@ -187,8 +187,8 @@ def _listed(uri: str, name: str | None) -> dict[str, int]:
     for path in found:
         if any("=" in part for part in PurePosixPath(path).parts[:-1]):
             raise ParquetFilesError(
-                f"{shown(child(uri, path))} lies in a folder that is a column; read such tables by "
-                "spark.read.parquet"
+                f"{shown(child(uri, path))} is in a folder that is a partition column; read such "
+                "tables by spark.read.parquet"
             )
     return dict(sorted(found.items()))
 
@@ -242,7 +242,7 @@ def _schema_of(file: pq.ParquetFile, where: str, columns: Sequence[str] | None) 
     lowered = [name.lower() for name in there.names]
     for name in there.names:
         if lowered.count(name.lower()) > 1:
-            raise ParquetFilesError(f"{where} has several columns {name}, but for their case")
+            raise ParquetFilesError(f"{where} has several columns {name} that differ only in case")
     missing = set(columns or ()) - set(there.names)
     if missing:
         raise ParquetFilesError(f"{where} has no column {min(missing)}")

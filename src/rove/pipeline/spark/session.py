@@ -280,7 +280,7 @@ def memory_bytes(text: str) -> int:
     """A size such as `2g` in bytes, as Spark reads it."""
     found = _MEMORY.fullmatch(text)
     if found is None:
-        raise UsageError(f"{text!r} is no amount of memory; write 512m, 2g or the like")
+        raise UsageError(f"{text!r} is no valid amount of memory; write 512m, 2g or the like")
     return int(found[1]) << _UNITS[found[2].lower()]
 
 
@@ -298,7 +298,7 @@ def reason(error: BaseException) -> str:
     messages = [line[2:] for line in lines if line.startswith(": ")]
     first = (messages or lines or [type(error).__name__])[0]
     if "JAVA_GATEWAY_EXITED" in first:
-        return "Java ended at once; what it said about it stands above"
+        return "Java exited at once; its messages are above"
     return re.sub(r"^(?:[\w$]+\.)+([\w$]+): ", r"\1: ", first)
 
 

@@ -110,7 +110,7 @@ def run_probe(one: Probe) -> ProbeResult:
     try:
         for uri, name in (*one.reads, *one.writes):
             if not _is_there(uri, name):
-                return seen(f"{shown(child(uri, name) if name else uri)} is not to be found")
+                return seen(f"{shown(child(uri, name) if name else uri)} was not found")
         for uri, name in one.answers:
             write_whole(child(uri, name), [])
     except LakeError as error:

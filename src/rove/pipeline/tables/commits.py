@@ -204,7 +204,7 @@ class ChannelTables:
         info = {_FILES: msgspec.json.encode(pending).decode(), "position": str(state.position)}
         if not self._opened["quality"].commit(WRITER, state.number, [rows], info=info):
             raise TablesError(
-                f"somebody else has ingested into {shown(self.table.uri)} meanwhile; run it again"
+                f"another process has ingested into {shown(self.table.uri)} meanwhile; run it again"
             )
         self._finish(state.number, pending)
         self.schema, self.state = schema, state

@@ -118,7 +118,7 @@ def format_of(path: Path) -> Format:
         return FORMATS[path.suffix.lower()]
     except KeyError:
         raise FileImportError(
-            f"{path} does not say what it is; give its format: csv, jsonl or parquet"
+            f"{path} has no known suffix; give its format: csv, jsonl or parquet"
         ) from None
 
 
@@ -134,7 +134,7 @@ def _fresh(paths: Sequence[Path], sources: Mapping[str, str]) -> list[Path]:
         elif before != _token(path):
             raise FileImportError(
                 f"{path} was ingested before and has changed since; "
-                "give what is new in it another name"
+                "put the new rows into another file"
             )
     return found
 

@@ -282,7 +282,7 @@ class _Ingestion:
         if horizon_s is None:
             return np.empty(0, np.int64)
         if self._spark is None:
-            raise IngestError(f"the rules of {target.name!r} have duplicates_s, which takes Spark")
+            raise IngestError(f"the rules of {target.name!r} have duplicates_s, which needs Spark")
         fresh = self._lake.publications(
             self._spark,
             after=min(file_range.after for file_range in ranges),
@@ -328,7 +328,7 @@ class TargetTable:
             if getattr(begin, name) != getattr(self.schema, name):
                 raise IngestError(
                     f"the rules give {channel!r} the {name} {getattr(begin, name)}, but its table "
-                    f"was begun with {getattr(self.schema, name)}; write that, or a new table"
+                    f"was created with {getattr(self.schema, name)}; use that, or a new table"
                 )
 
     @property

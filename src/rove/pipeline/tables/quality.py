@@ -147,11 +147,11 @@ def _check(rules: QualityRules) -> None:
         raise RulesError(f"cell_km is {rules.cell_km}; choose from 100, 10 and 1")
     if (rules.time is None) != (rules.delay_s is None):
         raise RulesError(
-            "`time` and `delay_s` belong together: of which moment, and how long after"
+            "`time` and `delay_s` must be given together: an attribute, and the delay after it"
         )
     for name, rule in rules.attributes.items():
         if rule.min > rule.max:
-            raise RulesError(f"{name} can never be: min {rule.min} is above max {rule.max}")
+            raise RulesError(f"{name} can never hold: min {rule.min} is above max {rule.max}")
         if rule.type in ("string", "boolean") and (rule.min, rule.max) != (-math.inf, math.inf):
             raise RulesError(f"{name} is a {rule.type}; only numbers have min and max")
 

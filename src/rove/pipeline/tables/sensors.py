@@ -274,7 +274,7 @@ def _source(
             there = ", ".join(known) or "none at all"
             raise NothingToReadError(f"no attribute {name!r} is a number; there are {there}")
     if not wanted:
-        raise NothingToReadError("no attribute but the place is a number, so nothing can be read")
+        raise NothingToReadError("there is no numeric attribute except the position")
     lat, long = (known[place] for place in places)
     return _SensorInput(rows, lat, long, {name: known[name] for name in wanted})
 
