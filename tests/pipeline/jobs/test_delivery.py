@@ -206,7 +206,7 @@ def test_a_broker_that_has_forgotten_is_told_again(place: Place) -> None:
         thread = threading.Thread(
             target=deliver,
             args=(place.out, place.lake, place.url),
-            kwargs={"stopping": stopping, "told": steps.append},
+            kwargs={"stopping": stopping, "report": steps.append},
         )
         thread.start()
         try:
@@ -290,7 +290,7 @@ def test_what_is_refused_for_good_is_an_error(
             return msgspec.structs.replace(fitting(self, one), topic="a/#")
 
         monkeypatch.setattr(delivery.Deliverer, "_fitting", spoilt)
-        with pytest.raises(DeliverError, match=r"does not take what was found: .*wildcard"):
+        with pytest.raises(DeliverError, match=r"refuses the notifications: .*wildcard"):
             place.deliver()
 
 

@@ -110,7 +110,7 @@ def test_what_is_refused_changes_nothing(found: Any) -> None:
     for given, complaint in (
         ([(5, "x > 2"), (6, "x >")], "subscription 6: column"),
         ([(0, "x > 2")], "two subscriptions have the id 0"),
-        ([("home", "x > 2")], "some subscriptions have names"),
+        ([("home", "x > 2")], "some ids are strings"),
     ):
         with pytest.raises(MatchingError, match=complaint):
             index.add(given)

@@ -298,7 +298,7 @@ def test_what_cannot_be_repeated_is_said() -> None:
         recorded(log)
     log = Log()
     log.policy("ann", "import os")
-    with pytest.raises(DecidingError, match="refused today: line 1"):
+    with pytest.raises(DecidingError, match="no longer valid: line 1"):
         recorded(log)
 
 

@@ -97,7 +97,8 @@ def test_what_is_written_where_nobody_looks_is_told(
         return [ProbeResult("far") for _ in probes]
 
     monkeypatch.setattr(storage_probe, "run_each", writes_elsewhere)
-    with pytest.raises(ProbeError, match=f"executor far writes to {tmp_path} is not there for the"):
+    problem = f"does not find what the executor far writes to {tmp_path}"
+    with pytest.raises(ProbeError, match=problem):
         probe_with(None, 1, [], [str(tmp_path)])
 
 

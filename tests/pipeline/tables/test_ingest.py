@@ -296,7 +296,7 @@ def test_an_empty_lake_an_unknown_channel_and_rules_that_do_not_fit(tmp_path: Pa
     fill(lake, numbered(1, 2))
     with pytest.raises(LakeError, match="the lake has no channel 'no'; it has 'air'"):
         ingest(None, lake, tables, channels=["no"])
-    with pytest.raises(IngestError, match="duplicates_s, which takes Spark"):
+    with pytest.raises(IngestError, match="duplicates_s, which needs Spark"):
         ingest(None, lake, tables, rules=RuleBook({"*": QualityRules(duplicates_s=1)}))
     ingest(None, lake, tables)
     with pytest.raises(IngestError, match="the cell_km 1, but its table was created with 10"):

@@ -102,9 +102,9 @@ class MatchOutput:
         done, found = self.done, self.position
         if after > done:
             raise OutputError(
-                f"{shown(self.uri)} does not fit to the checkpoint: it goes on after position "
-                f"{after}, and here everything is done up to {done}; bring back the one that "
-                "belongs to the other, or remove the checkpoint to go on from here"
+                f"{shown(self.uri)} does not match the checkpoint, which continues after position "
+                f"{after}, but the output is complete only up to {done}; restore the output that "
+                "belongs to the checkpoint, or delete the checkpoint to continue from the output"
             )
         borders = [done, *([found] if done < found < last else []), last]
         return list(itertools.pairwise(borders)) if last > done else []

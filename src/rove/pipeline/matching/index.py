@@ -361,8 +361,8 @@ def _parsed(id: int | str, version: Version) -> Subscription:
 
 def _refuse_rank(what: str) -> NoReturn:
     raise MatchingError(
-        f"{what} is ranked, so what it gets depends on all publications in their order; "
-        "a table is matched row by row: leave ORDER BY out, or use rove.pipeline.rank"
+        f"{what} is ranked, so its matches depend on the order of all publications; a table is "
+        "matched row by row: leave out ORDER BY, or use rove.pipeline.rank"
     )
 
 

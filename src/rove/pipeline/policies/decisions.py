@@ -217,8 +217,8 @@ class _MessageCache:
         if payload is None:
             raise DecidingError(
                 f"the lake does not have the publication {row.id!r} on {row.topic!r} that "
-                f"{row.client_id!r} was notified of at position {row.position}; policies can be "
-                "repeated where channels keep publications and notifications"
+                f"{row.client_id!r} was notified of at position {row.position}; replaying "
+                "policies needs channels that keep publications and notifications"
             )
         message = self._messages.get((position, select))
         if message is None:

@@ -175,8 +175,8 @@ class Bucket:
         at = batch.at[first:end]
         if at[0] < self._entered_at or (np.diff(at) < 0).any():
             raise RankingError(
-                f"time runs back among the rows from position {batch.positions[first]} to "
-                f"{batch.positions[end - 1]}; only a start of the broker may set it back"
+                f"times decrease in the rows from position {batch.positions[first]} to "
+                f"{batch.positions[end - 1]}; they may do so only at a start of the broker"
             )
         self._entered_at = self._now = float(at[-1])
         self._position = int(batch.positions[end - 1])
@@ -352,7 +352,7 @@ class _Batch:
         except KeyError as error:
             raise RankingError(
                 f"a publication between positions {self.positions[first]} and "
-                f"{self.positions[end - 1]} met subscription {error}, for which there is no event"
+                f"{self.positions[end - 1]} matched subscription {error}, which has no event"
             ) from None
 
 

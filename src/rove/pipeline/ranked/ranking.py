@@ -93,8 +93,8 @@ def rank(
     """
     if df.isStreaming:
         raise RankingError(
-            "windows need the rows in order, which a stream of Spark does not give; rank what a "
-            "batch has (foreachBatch), or use rove.pipeline.ranked.ranked_tables.RankedStream"
+            "windows need rows in order, and those of a Spark stream have none; rank each batch "
+            "(foreachBatch), or use rove.pipeline.ranked.ranked_tables.RankedStream"
         )
     texts = ranked_texts(subscriptions)
     kept = list(df.columns if keep is None else keep)

@@ -68,12 +68,12 @@ def _metadata_files() -> dict[str, bytes]:
         installed = metadata.distribution(_DISTRIBUTION)
     except metadata.PackageNotFoundError:
         raise PackagingError(
-            "Rove runs here without being installed, so nothing says what it needs; "
-            "pip install it, and package that"
+            "Rove is not installed here, so its dependencies are not known; install it with pip, "
+            "and package that"
         ) from None
     if installed.version != rove.__version__:
         raise PackagingError(
-            f"Rove {rove.__version__} runs here, and {installed.version} is installed; "
+            f"Rove {rove.__version__} runs here, but {installed.version} is installed; "
             "install it again"
         )
     found = {name: text.encode() for name in _METADATA if (text := installed.read_text(name))}

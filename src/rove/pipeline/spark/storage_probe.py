@@ -95,8 +95,8 @@ def probe_with(
             for uri, name in one.answers:
                 if read_bytes(uri, name) is None:
                     raise ProbeError(
-                        f"what the executor {seen.host} writes to {shown(uri)} is not there for "
-                        f"the driver; {_ADVICE}"
+                        f"the driver does not find what the executor {seen.host} writes to "
+                        f"{shown(uri)}; {_ADVICE}"
                     )
     finally:
         for uri, name in {*marks, *(answer for one in probes for answer in one.answers)}:

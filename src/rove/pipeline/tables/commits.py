@@ -246,8 +246,8 @@ class ChannelTables:
             named = quality.last_info(_FILES)
             if named is None:
                 raise TablesError(
-                    f"{shown(self.table.uri)}/quality no longer says which files its last "
-                    "ingestion wrote, and data lacks them; move the table away and ingest again"
+                    f"{shown(self.table.uri)}/quality no longer lists the files of its last "
+                    "ingestion, and data does not have them; move the table away and ingest again"
                 )
             self._finish(number, msgspec.json.decode(named, type=_PendingFiles))
         return state_at(quality, number)

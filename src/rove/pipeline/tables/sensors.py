@@ -460,8 +460,8 @@ class _SensorTable:
         begun = next(field.metadata for field in opened.fields if field.name == "attribute")
         if begun[_ATTRIBUTES] != encoded:
             raise SensorsError(
-                f"the sensors in {shown(self._uri)} are of other attributes "
-                f"({begun[_ATTRIBUTES].decode()}); name these, or another place for the new ones"
+                f"the sensors in {shown(self._uri)} have other attributes "
+                f"({begun[_ATTRIBUTES].decode()}); use these, or another --out"
             )
         return opened
 
