@@ -106,7 +106,7 @@ def test_ingesting_what_executors_do_not_see_fails_and_leaves_nothing_out(
     failed = as_driver(hidden, *words, "--master", cluster.master)
     assert failed.returncode != 0
     assert f"{local.folder}/_delta_log/" in failed.stderr
-    assert "is not to be found; a folder must be the same one on every machine" in failed.stderr
+    assert "was not found; a folder must be the same one on every machine" in failed.stderr
     assert channels(f"{out}/ingest") == []
     done = as_driver(hidden, *words, "--master", "local[2]")
     assert done.returncode == 0, done.stderr[-3_000:]

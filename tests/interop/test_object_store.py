@@ -197,16 +197,16 @@ def test_a_job_says_how_it_is_and_is_stopped_in_a_store(
         assert [(one.job, one.state, one.position) for one in statuses(out)] == [
             ("match", "running", 7),
         ]  # fmt: skip
-        assert not reporter.is_asked_to_stop()
+        assert not reporter.is_stop_requested()
         with pytest.raises(StatusError, match=r"has not ended within 0 s"):
             ask_to_stop(out, [], 0.0)
-        assert reporter.is_asked_to_stop()
+        assert reporter.is_stop_requested()
         monkeypatch.setattr("rove.pipeline.jobs.status.SILENT_S", 0.0)
         assert [one.state for one in statuses(out)] == ["killed"]
         reporter.end("stopped")
     assert [one.state for one in statuses(out)] == ["stopped"]
     with held(f"{out}/match", "match"):
-        assert not reporter.is_asked_to_stop()
+        assert not reporter.is_stop_requested()
 
 
 @pytest.mark.soak

@@ -596,7 +596,7 @@ def repeated(world: SimulatedBroker) -> Counter[str]:
     """Repeat every decision of the log and compare; how often there was which verdict."""
     verdicts: Counter[str] = Counter()
     for one in RecordedPolicies().take(rows_of(logged(world))):
-        facts = json.loads(one.row.told)
+        facts = json.loads(one.row.entry)
         assert (one.verdict, one.kind) == (one.logged, facts.get("kind", "")), one.row
         assert len(one.outputs) == facts["outputs"], one.row
         verdicts[one.verdict] += 1

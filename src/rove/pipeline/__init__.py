@@ -1,22 +1,22 @@
-"""Spark jobs over the stream and its history.
+"""Spark jobs over the stream of publications and its history.
 
-What the broker does for the present, the pipeline does for the past and for scale: it keeps the
-stream in tables, answers the same texts over it, and hands notifications back to the broker. The
-matching is the broker's own (`rove.match`), inside Spark's workers; Spark moves the data.
+The pipeline does at scale, and for the past, what the broker does for the present: it stores the
+stream in tables, evaluates the same expressions over it, and delivers notifications to the broker.
+The broker's matcher (`rove.match`) runs inside Spark's workers; Spark transports the data.
 
-For programs of others:
+The public API:
 
     from rove.pipeline import match, matches, rank, register, replay
 
-    match(df, ["NO2 > 40"])                 who gets which rows of any DataFrame
-    Index.build(["NO2 > 40"])               the same subscriptions for many tables
-    ParquetFiles(spark, "s3://bucket/air")  a table that workers read themselves
-    df.where(matches("NO2 > 40"))           a text as a column; `register` makes it a SQL function
-    rank(df, ["ORDER BY NO2 DESC LIMIT 3 WITHIN 1 HOURS"], at="at")
-    replay(spark, Lake(Path("lake")))       what a broker notified of, computed from its lake
-    ship(spark)                             brings Rove to the executors of a session of your own
+    match(df, ["NO2 > 40"])                 matches the rows of any DataFrame Index.build(["NO2 >
+    40"])               the same subscriptions for many tables ParquetFiles(spark,
+    "s3://bucket/air")  files that workers read themselves df.where(matches("NO2 > 40"))
+    an expression as a column; `register` adds a SQL function rank(df, ["ORDER BY NO2 DESC LIMIT 3
+    WITHIN 1 HOURS"], at="at") replay(spark, Lake(Path("lake")))       the broker's notifications,
+    computed from its lake ship(spark)                             makes Rove available on the
+    executors of a session
 
-They are looked up when they are first asked for: this module imports nothing.
+Names are imported when they are first used: importing this module imports nothing else.
 """
 
 from typing import TYPE_CHECKING
@@ -68,5 +68,5 @@ if not TYPE_CHECKING:
         from importlib import import_module
 
         found = getattr(import_module(f"rove.pipeline.{_PLACES[name]}"), name)
-        globals()[name] = found  # from now on it is found without asking
+        globals()[name] = found  # the next access does not call this function
         return found

@@ -168,7 +168,7 @@ def test_ranked_ones_have_a_feed_for_each_table(place: Place, tmp_path: Path) ->
 
 def test_more_than_one_packet_can_hold(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "PACKET_NOTIFICATIONS", 3)
-    monkeypatch.setattr(delivery, "UNDER_WAY_MAX", 2)
+    monkeypatch.setattr(delivery, "IN_FLIGHT_MAX", 2)
     with sync.connect(place.url) as client:
         heavy = client.subscribe("air/#", "x >= 0", engine="spark")
         for x in range(40):
@@ -189,10 +189,10 @@ def test_what_the_broker_finds_too_large_is_left_out_and_told(
             # In base64 it is more than the broker takes, though it came as it is.
             client.publish("air/1", {"x": x, "filling": "a" * (3_500 if x == 20 else 500)})
         place.match()
-        assert place.deliver(told=steps.append) == 29
+        assert place.deliver(report=steps.append) == 29
         assert taken(heavy, 29) == [x for x in range(30) if x != 20]
     (note,) = [note for step in steps for note in step.notes]
-    assert note.endswith("is larger than a packet of the broker (packet_bytes_max); left out")
+    assert note.endswith("exceeds the broker's packet_bytes_max; skipped")
 
 
 def test_a_broker_that_has_forgotten_is_told_again(place: Place) -> None:
@@ -206,7 +206,7 @@ def test_a_broker_that_has_forgotten_is_told_again(place: Place) -> None:
         thread = threading.Thread(
             target=deliver,
             args=(place.out, place.lake, place.url),
-            kwargs={"stopping": stopping, "told": steps.append},
+            kwargs={"stopping": stopping, "report": steps.append},
         )
         thread.start()
         try:
@@ -258,7 +258,7 @@ def test_it_waits_for_a_broker_unless_it_is_for_once(tmp_path: Path) -> None:
         steps.append(step)
         stopping.set()
 
-    assert deliver(tmp_path / "out", tmp_path / "lake", nobody, stopping=stopping, told=told) == 0
+    assert deliver(tmp_path / "out", tmp_path / "lake", nobody, stopping=stopping, report=told) == 0
     assert steps[0].notes[0].endswith("; trying again")
 
 
@@ -290,7 +290,7 @@ def test_what_is_refused_for_good_is_an_error(
             return msgspec.structs.replace(fitting(self, one), topic="a/#")
 
         monkeypatch.setattr(delivery.Deliverer, "_fitting", spoilt)
-        with pytest.raises(DeliverError, match=r"does not take what was found: .*wildcard"):
+        with pytest.raises(DeliverError, match=r"refuses the notifications: .*wildcard"):
             place.deliver()
 
 

@@ -303,7 +303,7 @@ def test_as_a_job_it_says_what_it_did(tmp_path: Path) -> None:
     assert (status.rows_in, status.rows_out) == (60, len(expected(rows)))
     assert (status.position, status.lag_rows) == (rows[-1].position, 0)
     unreadable = sum(one.payload == b"rubbish" for one in rows)
-    assert status.notes == [f"{unreadable} rows are no metrics"]
+    assert status.notes == [f"{unreadable} rows are not metrics"]
     with Database(str(tmp_path / "out" / JOB / "metrics.db")) as database:
         assert_equal(everything(database), expected(rows))
 

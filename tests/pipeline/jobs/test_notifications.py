@@ -75,7 +75,7 @@ def test_a_batch_is_cut_where_only_the_notifications_are_there(tmp_path: Path) -
     commit(again, 15)
     assert again.missing(15, 40) == [(15, 20), (20, 40)]
     assert positions(again) == [9, 15], "what is there is not added again"
-    with pytest.raises(OutputError, match=r"goes on after position 16, and here .* up to 15"):
+    with pytest.raises(OutputError, match=r"continues after position 16, but .* up to 15"):
         again.missing(16, 40)
 
 

@@ -164,10 +164,12 @@ def test_what_cannot_be_run_is_told_before_spark_starts(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="there is no lake at"):
         run_jobs(["match"], settings)
     open_for_writing(tmp_path / "lake")
-    with pytest.raises(LakeError, match="is empty, so there is nothing to do once"):
+    with pytest.raises(LakeError, match="is empty, so a run with `once` has nothing to do"):
         run_jobs(["match"], settings)
     filled(tmp_path)
-    with pytest.raises(UsageError, match="jobs run beside their Spark, not through sc://x:1; name"):
+    with pytest.raises(
+        UsageError, match="jobs need a driver of their own and cannot run through sc://x:1; name"
+    ):
         run_jobs(["match"], settings, SparkSettings(master="sc://x:1"))
     with held(tmp_path / "out" / "match", "match"), pytest.raises(StatusError, match="holds"):
         run_jobs(["match"], settings)

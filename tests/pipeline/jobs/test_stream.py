@@ -270,7 +270,7 @@ def test_a_checkpoint_of_another_output_is_refused(spark: Any, tmp_path: Path) -
     publish_some(feed, 5, 100.0)
     feed.write()
     stream = MatchStream(spark, settings, tmp_path / "other")
-    with pytest.raises(Exception, match="does not fit to the checkpoint"):
+    with pytest.raises(Exception, match="does not match the checkpoint"):
         stream.start().awaitTermination(60)
     assert isinstance(stream.error, OutputError)
     assert result(tmp_path / "other") == []

@@ -13,10 +13,10 @@ from rove.pipeline.lake.versions import (
     Timeline,
     Version,
     VersionsError,
-    asked_of,
     from_broker,
     from_file,
     from_table,
+    state_variables,
 )
 from rove.serve.config import Access, Channel, Config, Data, Lake, Listen
 from rove.serve.passwords import set_password
@@ -53,9 +53,13 @@ def test_a_life_is_not_cut_by_changes_of_state() -> None:
 
 
 def test_what_a_text_asks_of_its_subscriber() -> None:
-    assert asked_of("x > me.x AND distance(a, b, me.home.lat, me.y) < 3") == {"x", "y", "home"}
-    assert asked_of("x > 1 ORDER BY abs(x - me.x) LIMIT 1 WITHIN 1 HOUR") == set()
-    assert asked_of("some > 1") == asked_of("me >") == asked_of("") == set()
+    assert state_variables("x > me.x AND distance(a, b, me.home.lat, me.y) < 3") == {
+        "x",
+        "y",
+        "home",
+    }
+    assert state_variables("x > 1 ORDER BY abs(x - me.x) LIMIT 1 WITHIN 1 HOUR") == set()
+    assert state_variables("some > 1") == state_variables("me >") == state_variables("") == set()
 
 
 def test_a_start_ends_what_was_not_kept() -> None:

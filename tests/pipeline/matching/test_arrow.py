@@ -241,7 +241,7 @@ def test_times_in_other_forms() -> None:
 
 
 def test_times_that_are_none_are_refused() -> None:
-    with pytest.raises(TimesError, match="column when says not of every row"):
+    with pytest.raises(TimesError, match="column when has no time in some rows"):
         times_of(pa.array([1.0, None]), "when")
     with pytest.raises(TimesError, match="column when has the type string"):
         times_of(pa.array(["noon"]), "when")

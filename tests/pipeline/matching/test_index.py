@@ -83,7 +83,7 @@ def test_changes_are_what_a_new_index_would_be(found: Any, tmp_path: Path) -> No
     again.add([("b", "x > 5")])
     assert found(again, {"x": 6}) == ["a", "b"]
     again.check_columns({"x": pa.int64(), "z": pa.string()})
-    with pytest.raises(MatchingError, match=r"subscription c \(z = 'q'\) asks for z"):
+    with pytest.raises(MatchingError, match=r"subscription c \(z = 'q'\) uses z"):
         again.check_columns({"x": pa.int64()})
 
 
@@ -109,8 +109,8 @@ def test_what_is_refused_changes_nothing(found: Any) -> None:
     index = Index.build(["x > 1"])
     for given, complaint in (
         ([(5, "x > 2"), (6, "x >")], "subscription 6: column"),
-        ([(0, "x > 2")], "two subscriptions are called 0"),
-        ([("home", "x > 2")], "some subscriptions have names"),
+        ([(0, "x > 2")], "two subscriptions have the id 0"),
+        ([("home", "x > 2")], "some ids are strings"),
     ):
         with pytest.raises(MatchingError, match=complaint):
             index.add(given)
@@ -177,9 +177,9 @@ def broken(path: Path) -> Path:
 
 
 REFUSED: list[tuple[Callable[[Path], Any], str]] = [
-    (lambda folder: [], "there are no subscriptions; give at least one text"),
+    (lambda folder: [], "there are no subscriptions; give at least one expression"),
     (lambda folder: ["a > 1", "a >"], "subscription 1: column 4"),
-    (lambda folder: [("x", "a > 1"), ("x", "a > 2")], "two subscriptions are called x"),
+    (lambda folder: [("x", "a > 1"), ("x", "a > 2")], "two subscriptions have the id x"),
     (lambda folder: [(-1, "a > 1")], "-1 is no id"),
     (
         lambda folder: [("top", "a > 1 ORDER BY a LIMIT 3 WITHIN 1 HOUR")],

@@ -27,8 +27,11 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert (found.plain.since[0], found.plain.until.tolist()) == (3, [9, FOR_EVER, FOR_EVER])
     assert found.plain.shared == {1: ("team", "air/#")}
     assert (found.ranked.numbers.tolist(), found.ranked.own) == ([71], {}), "windows hold all"
-    assert (found.plain.filters.fitting("air/a"), found.plain.filters.fitting("road")) == ([0], [])
-    assert found.ranked.filters.fitting("road") == [NO_FILTER], "it has none"
+    assert (found.plain.filters.matching("air/a"), found.plain.filters.matching("road")) == (
+        [0],
+        [],
+    )
+    assert found.ranked.filters.matching("road") == [NO_FILTER], "it has none"
     assert open_index(str(tmp_path / "a.index")) is found
     assert [path.name for path in tmp_path.iterdir()] == ["a.index"]
 
@@ -39,7 +42,7 @@ def test_nothing_can_be_written_too(tmp_path: Path) -> None:
     assert (
         len(found.plain.numbers),
         len(found.ranked.numbers),
-        found.plain.filters.fitting("a"),
+        found.plain.filters.matching("a"),
     ) == (
         0,
         0,

@@ -35,7 +35,7 @@ COLUMNS = {
 
 
 def check(text: str, columns: dict[str, pa.DataType] = COLUMNS) -> None:
-    uses_of(parse(text), f"the text {text!r}").check(columns)
+    uses_of(parse(text), f"the expression {text!r}").check(columns)
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_what_fits(text: str) -> None:
 
 
 REFUSED = [
-    ("NO > 40", r"asks for NO, and there is no such column; did you mean NO2\? \(strict=False"),
-    ("no2 > 40", r"asks for no2, .* did you mean NO2\?"),
-    ("humidity IS NULL", r"asks for humidity, .*there are NO2, count, price"),
-    ("battery.levl < 1", r"asks for battery\.levl, .*did you mean battery\.level\?"),
-    ("name.first = 'a'", r"asks for name\.first, "),
+    ("NO > 40", r"uses NO, and there is no such column; did you mean NO2\? \(strict=False"),
+    ("no2 > 40", r"uses no2, .* did you mean NO2\?"),
+    ("humidity IS NULL", r"uses humidity, .*there are NO2, count, price"),
+    ("battery.levl < 1", r"uses battery\.levl, .*did you mean battery\.level\?"),
+    ("name.first = 'a'", r"uses name\.first, "),
     ("name > 40", r"uses name as a number, and the column is of type string; .*\.cast\('double'\)"),
     ("code + 1 > 40", r"uses code as a number, and the column is of type dictionary; read"),
     ("NO2 = 'high'", r"uses NO2 as a string, .* of type double; compare it with a number"),
@@ -116,7 +116,7 @@ def test_a_column_that_is_not_there(strings: Any) -> None:
 
 
 def test_a_hidden_column_is_not_there(strings: Any) -> None:
-    with pytest.raises(MatchingError, match="asks for place"):
+    with pytest.raises(MatchingError, match="uses place"):
         match(strings, ["place = 'Rab'"], attributes=["NO2"])
 
 
@@ -130,19 +130,19 @@ def test_ranked_texts_are_checked_too(strings: Any) -> None:
     timed = strings.withColumn("at", strings["at"].cast("double"))
     with pytest.raises(MatchingError, match="uses NO2 as a number"):
         rank(timed, ["ORDER BY NO2 DESC LIMIT 1 WITHIN 1 HOUR"], at="at")
-    with pytest.raises(MatchingError, match="asks for NO3"):
+    with pytest.raises(MatchingError, match="uses NO3"):
         rank(timed, ["NO3 > 1 ORDER BY at DESC LIMIT 1 WITHIN 1 HOUR"], at="at")
     unchecked = rank(timed, ["ORDER BY NO2 DESC LIMIT 1 WITHIN 1 HOUR"], at="at", strict=False)
     assert unchecked.count() == 0
 
 
 def test_conditions_and_sql_say_the_same(spark: Any, strings: Any) -> None:
-    with pytest.raises(Exception, match=r"the text 'NO2 > 40' uses NO2 as a number"):
+    with pytest.raises(Exception, match=r"the expression 'NO2 > 40' uses NO2 as a number"):
         strings.where(matches("NO2 > 40")).collect()
     register(spark)
     strings.createOrReplaceTempView("strings")
     try:
-        with pytest.raises(Exception, match=r"asks for plce.* did you mean place\?"):
+        with pytest.raises(Exception, match=r"uses plce.* did you mean place\?"):
             spark.sql("SELECT * FROM strings WHERE rove_matches('plce > 1', struct(*))").collect()
         asked = "SELECT * FROM strings WHERE rove_matches('x IS NULL', struct(*, NULL AS x))"
         assert spark.sql(asked).count() == 2

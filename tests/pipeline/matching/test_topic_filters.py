@@ -20,10 +20,10 @@ WORDS = ("air", "road", "a", "+", "#", "$SYS")
 
 def test_a_row_is_shown_once_for_each_filter_that_fits() -> None:
     filters = Filters(["air/#", "+/no2"])
-    rows, numbers = filters.shown(["air/no2", "road/x", None, "air/o3"])
+    rows, numbers = filters.expanded(["air/no2", "road/x", None, "air/o3"])
     assert sorted(zip(rows.tolist(), numbers.tolist(), strict=True)) == [(0, 0), (0, 1), (3, 0)]
     filters.add("")
-    rows, numbers = filters.shown(["road/x", None, "air/o3"])
+    rows, numbers = filters.expanded(["road/x", None, "air/o3"])
     assert (rows.tolist(), numbers.tolist()) == ([0, 1, 2], [NO_FILTER, NO_FILTER, 0])
 
 

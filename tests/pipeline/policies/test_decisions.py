@@ -298,7 +298,7 @@ def test_what_cannot_be_repeated_is_said() -> None:
         recorded(log)
     log = Log()
     log.policy("ann", "import os")
-    with pytest.raises(DecidingError, match="refused today: line 1"):
+    with pytest.raises(DecidingError, match="no longer valid: line 1"):
         recorded(log)
 
 
@@ -343,9 +343,9 @@ ROWS = 700
 def batches(rows_each: int) -> Iterator[pa.RecordBatch]:
     """A policy, and then what it is shown."""
     told = {"event": "policy", "policy": TWICE, "me": {}}
-    rows: list[dict[str, Any]] = [{"told": json.dumps(told), "is_event": True}]
+    rows: list[dict[str, Any]] = [{"entry": json.dumps(told), "is_event": True}]
     for x in range(ROWS):
-        said = {"told": '{"policy":"sent"}', "is_event": False, "payload": b'{"x":%d}' % x}
+        said = {"entry": '{"policy":"sent"}', "is_event": False, "payload": b'{"x":%d}' % x}
         rows.append({**said, "is_last": True, "user": [{"name": "n", "value": str(x)}]})
     for number, row in enumerate(rows):
         row |= {"bucket": 0, "position": number, "at": AT_US + number, "client_id": "ann"}

@@ -109,7 +109,7 @@ class Written:
                 "notifications", "air", client_id=client_id, payload=told, subscriptions=numbers,
                 **shown,
             )  # fmt: skip
-            self.rows.append(probe._replace(position=position, told=told))
+            self.rows.append(probe._replace(position=position, entry=told))
         if decided.verdict != "stopped" and "me.seen" in POLICIES[int(client_id[1:]) % 4]:
             self.event(client_id, "state", changes={"seen": 0}, by="policy")
 

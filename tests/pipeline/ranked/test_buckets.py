@@ -280,9 +280,11 @@ def test_a_number_that_comes_again_begins_anew() -> None:
 
 def test_what_does_not_belong_together_is_refused() -> None:
     text = "a > 1 ORDER BY a LIMIT 1 WITHIN 1 HOUR"
-    with pytest.raises(RankingError, match="positions 4 and 5 met subscription 8, which no event"):
+    with pytest.raises(
+        RankingError, match="positions 4 and 5 matched subscription 8, which has no event"
+    ):
         run_bucket(0, 1, None, [], table([row(4, 1.0, [], a=2), row(5, 1.0, [8], a=2)]))
-    with pytest.raises(RankingError, match="time runs back among the rows from position 4 to 5"):
+    with pytest.raises(RankingError, match="times decrease in the rows from position 4 to 5"):
         run_bucket(0, 1, None, [made(8, text)], table([row(4, 2.0, [8]), row(5, 1.0, [8])]))
     _, state = run_bucket(0, 1, None, [made(8, text)], table([row(5, 1.0, [8], a=2)]))
     with pytest.raises(RankingError, match="at position 5, and a row is at 5"):

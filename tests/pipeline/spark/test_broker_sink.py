@@ -110,10 +110,10 @@ def test_a_table_and_a_stream_go_to_the_broker(spark: Any, broker: Running, tmp_
 def test_a_broker_that_does_not_take_them_is_named(spark: Any, broker: Running) -> None:
     register(spark)
     large = spark.createDataFrame([("air", "-" * 20_000)], "topic string, payload string")
-    with pytest.raises(PySparkException, match="does not take the rows"):
+    with pytest.raises(PySparkException, match="does not accept the rows"):
         large.write.format("rove").mode("append").save(address(broker))
     with pytest.raises(PySparkException, match="what was published stays so"):
         large.write.format("rove").mode("overwrite").save(address(broker))
     broker.stop()
-    with pytest.raises(PySparkException, match="does not take the rows"):
+    with pytest.raises(PySparkException, match="does not accept the rows"):
         large.write.format("rove").mode("append").save(address(broker))

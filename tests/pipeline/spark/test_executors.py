@@ -23,7 +23,7 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from rove.pipeline.spark import executors
 import msgspec
-print(json.dumps(msgspec.to_builtins(executors._look_around())))
+print(json.dumps(msgspec.to_builtins(executors._describe_executor())))
 """
 
 
@@ -120,7 +120,7 @@ def test_what_an_executor_lacks_is_told() -> None:
 
 @pytest.mark.soak
 def test_an_executor_is_asked_by_one_task(spark: Any) -> None:
-    found = executors.ask_executor(spark)
+    found = executors.probe_executor(spark)
     assert (found.rove, found.missing) == (rove.__version__, ())
     assert found.took_s > 0
 
@@ -132,9 +132,9 @@ def test_a_task_that_cannot_run_is_told_in_one_line(
         yield from ()
         import a_package_that_nobody_has  # type: ignore[import-not-found]  # noqa: F401
 
-    monkeypatch.setattr(executors, "_looked_around", fail)
+    monkeypatch.setattr(executors, "_described", fail)
     with pytest.raises(executors.ShippingError, match="No module named") as caught:
-        executors.ask_executor(spark)
+        executors.probe_executor(spark)
     assert "\n" not in str(caught.value)
 
 
@@ -146,11 +146,11 @@ def test_no_executor_in_time(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Non
         time.sleep(60)
         yield from ()
 
-    monkeypatch.setattr(executors, "_looked_around", sleep)
+    monkeypatch.setattr(executors, "_described", sleep)
     with pytest.raises(executors.ShippingError, match=r"gave no executor within 1 s; are there"):
-        executors.ask_executor(spark, seconds_max=1.0)
+        executors.probe_executor(spark, seconds_max=1.0)
     monkeypatch.undo()
-    assert executors.ask_executor(spark).rove == rove.__version__, "and the session is still good"
+    assert executors.probe_executor(spark).rove == rove.__version__, "and the session is still good"
 
 
 CLUSTER = """
@@ -163,7 +163,7 @@ with LocalCluster(workers=2) as cluster:
     conf = {"spark.executor.memory": "512m"}
     settings = SparkSettings(master=cluster.master, memory="1g", brief=True, conf=conf)
     session = open_session(settings)
-    context, look = session.sparkContext, lambda _: executors._look_around()
+    context, look = session.sparkContext, lambda _: executors._describe_executor()
     found = {}
     while len(found) < 2:  # the second executor may come later
         for each in context.parallelize(range(4), 4).map(look).collect():

@@ -83,7 +83,7 @@ def test_another_version_that_is_installed_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rove, "__version__", "99.0")
-    with pytest.raises(PackagingError, match=r"Rove 99\.0 runs here, and .* install it again"):
+    with pytest.raises(PackagingError, match=r"Rove 99\.0 runs here, but .* install it again"):
         write_wheel(tmp_path / "rove.whl")
 
     def missing(name: str) -> metadata.Distribution:

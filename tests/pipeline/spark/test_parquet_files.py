@@ -98,7 +98,7 @@ def test_what_spark_might_read_differently_is_refused(spark: Any, tmp_path: Path
         with pytest.raises(ParquetFilesError, match=complaint):
             ParquetFiles(spark, one_file(tmp_path / str(number), table, **how))
     one_file(tmp_path / "parts" / "day=1", pa.table({"a": [1]}))
-    with pytest.raises(ParquetFilesError, match="a folder that is a column"):
+    with pytest.raises(ParquetFilesError, match="a folder that is a partition column"):
         ParquetFiles(spark, tmp_path / "parts")
     with pytest.raises(ParquetFilesError, match="no Parquet files"):
         ParquetFiles(spark, tmp_path / "parts" / "day=2")

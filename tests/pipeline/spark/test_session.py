@@ -122,7 +122,7 @@ class TestWhatCannotWork:
     @pytest.mark.parametrize(
         ("settings", "told"),
         [
-            (SparkSettings(memory="much"), "'much' is no amount of memory; write 512m"),
+            (SparkSettings(memory="much"), "'much' is no valid amount of memory; write 512m"),
             (SparkSettings(memory="1k"), "Spark needs 512m of memory or more, and was given 1k"),
             (SparkSettings(memory="900t"), "900t of memory is more than this machine has"),
             (SparkSettings(master="spark://here"), "names no port; write spark://host:7077"),
@@ -164,7 +164,7 @@ except SparkError as error:
         assert done.stdout.count("\n") == 1, done.stdout
         assert "larger value than the maximum heap size" in done.stderr
         assert "does not start" in done.stdout
-        assert "Java ended at once; what it said about it stands above" in done.stdout
+        assert "Java exited at once; its messages are above" in done.stdout
 
     def test_why_it_failed_is_one_line(self) -> None:
         told = "An error occurred while calling x.\n: java.lang.IllegalStateException: no\n\tat y"

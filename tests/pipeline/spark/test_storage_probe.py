@@ -16,9 +16,9 @@ from rove.pipeline.spark.storage_probe import Probe, ProbeError, ProbeResult, pr
 
 ELSEWHERE = """
 import sys, msgspec
-from rove.pipeline.spark.storage_probe import Probe, look
+from rove.pipeline.spark.storage_probe import Probe, run_probe
 probe = msgspec.json.decode(sys.stdin.buffer.read(), type=Probe)
-sys.stdout.buffer.write(msgspec.json.encode(look(probe)))
+sys.stdout.buffer.write(msgspec.json.encode(run_probe(probe)))
 """
 HERE = "/proc/self/cwd"
 """A folder that has this name in every process, and is another one in each."""
@@ -85,7 +85,7 @@ def test_an_output_that_is_another_folder_there_is_named(
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "mine")
     monkeypatch.setattr(storage_probe, "run_each", in_another_folder(tmp_path / "other"))
-    with pytest.raises(ProbeError, match=rf"{HERE}/_probe-\w+ is not to be found; a folder must"):
+    with pytest.raises(ProbeError, match=rf"{HERE}/_probe-\w+ was not found; a folder must"):
         probe_with(None, 1, [], [HERE])
     assert list((tmp_path / "mine").iterdir()) == []
 
@@ -97,7 +97,8 @@ def test_what_is_written_where_nobody_looks_is_told(
         return [ProbeResult("far") for _ in probes]
 
     monkeypatch.setattr(storage_probe, "run_each", writes_elsewhere)
-    with pytest.raises(ProbeError, match=f"executor far writes to {tmp_path} is not there for the"):
+    problem = f"does not find what the executor far writes to {tmp_path}"
+    with pytest.raises(ProbeError, match=problem):
         probe_with(None, 1, [], [str(tmp_path)])
 
 

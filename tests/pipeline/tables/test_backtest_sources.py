@@ -167,7 +167,7 @@ def test_what_is_missing_is_named(past: Past, tmp_path: Path) -> None:
 def test_publications_of_a_period_are_counted_without_reading_them(
     spark: Any, past: Past, since: float, until: float
 ) -> None:
-    parts = TableSource(past.tables).parts(spark, period(since, until), ASKED, "")
+    parts = TableSource(past.tables).inputs(spark, period(since, until), ASKED, "")
     expected = len(past.published(BEGIN + since * DAY, BEGIN + until * DAY))
     assert sum(part.publications or 0 for part in parts) == expected
 
@@ -179,15 +179,15 @@ def test_rows_are_restricted_to_what_may_match(spark: Any, past: Past) -> None:
         for row in past.published(BEGIN + 0.5 * DAY, BEGIN + 2.5 * DAY)
     }
     expected = {id for id, lat in ids.items() if isinstance(lat, float) and lat > 45.85}
-    tables = TableSource(past.tables).parts(spark, whole, ASKED, "")
+    tables = TableSource(past.tables).inputs(spark, whole, ASKED, "")
     found = [row.position for part in tables for row in part.rows.collect()]
     positions = {row.id: position for position, row in enumerate(past.rows, 1)}
     assert sorted(found) == sorted(positions[id] for id in expected)
-    (lake,) = LakeSource(Lake(past.lake)).parts(spark, whole, ASKED, "")
+    (lake,) = LakeSource(Lake(past.lake)).inputs(spark, whole, ASKED, "")
     assert {row.id for row in lake.rows.collect()} == set(ids)
     nowhere = [(BacktestExpression("sea = 1"), PrunedExpression(parse("sea = 1")))]
     assert all(
-        part.rows is None for part in TableSource(past.tables).parts(spark, whole, nowhere, "")
+        part.rows is None for part in TableSource(past.tables).inputs(spark, whole, nowhere, "")
     )
 
 
@@ -198,10 +198,10 @@ def test_an_area_that_moves_is_looked_for_where_it_is_by_day(spark: Any, past: P
 
     def files(t: tuple[float, float]) -> int:
         asked = [(BacktestExpression(text, BEGIN), PrunedExpression(parse(text), t))]
-        return sum(part.files for part in history.parts(spark, whole, asked, ""))
+        return sum(part.files for part in history.inputs(spark, whole, asked, ""))
 
     standing = [(BacktestExpression("lat > 45"), PrunedExpression(parse("lat > 45")))]
-    every = sum(part.files for part in history.parts(spark, whole, standing, ""))
+    every = sum(part.files for part in history.inputs(spark, whole, standing, ""))
     assert 0 < files((0.0, 3 * DAY)) < every
 
 

@@ -158,9 +158,9 @@ def test_numbers_of_an_attribute_whatever_column_they_are_in() -> None:
     schema = TableSchema("air").extended(
         ColumnBuilder(TableSchema("air")).typed(payloads, users).unmet
     )
-    typer = ColumnBuilder(schema)
-    found = typer.typed(payloads, users)
+    builder = ColumnBuilder(schema)
+    found = builder.typed(payloads, users)
     np.testing.assert_array_equal(
-        typer.numbers(found, ("x",)), [1.5, 2.0, 9007199254740994.0, np.nan, np.nan]
+        builder.numbers(found, ("x",)), [1.5, 2.0, 9007199254740994.0, np.nan, np.nan]
     )
-    assert np.isnan(typer.numbers(found, ("y",))).all()
+    assert np.isnan(builder.numbers(found, ("y",))).all()

@@ -116,7 +116,7 @@ def test_a_last_ingestion_that_nobody_knows_any_more_is_told(
     ChannelTables(tmp_path / "tables", TableSchema("air"))
     monkeypatch.setattr(ChannelTables, "_finish", lambda *_: None)
     add(tmp_path, 21, 40)
-    with pytest.raises(TablesError, match="no longer says which files its last ingestion wrote"):
+    with pytest.raises(TablesError, match="no longer lists the files of its last ingestion"):
         ChannelTables(tmp_path / "tables", TableSchema("air"))
 
 

@@ -107,7 +107,7 @@ def test_texts_of_csv_are_looked_at_one_by_one() -> None:
 def test_formats_by_name() -> None:
     assert format_of(Path("a/b.CSV")) == "csv"
     assert format_of(Path("b.ndjson")) == "jsonl"
-    with pytest.raises(FileImportError, match="does not say what it is; give its format"):
+    with pytest.raises(FileImportError, match="has no known suffix; give its format"):
         format_of(Path("b.txt"))
 
 

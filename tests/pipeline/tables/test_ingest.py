@@ -206,7 +206,9 @@ def test_progress_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(ingest_module, "ROUND_BYTES", 1)
     fill(tmp_path / "lake", numbered(1, 9))
     told: list[tuple[int, int]] = []
-    ingest(None, tmp_path / "lake", tmp_path / "tables", tell=lambda *each: told.append(each))
+    ingest(
+        None, tmp_path / "lake", tmp_path / "tables", on_progress=lambda *each: told.append(each)
+    )
     assert len(told) == 4
     assert told[0][0] == 0
     assert told[-1][0] == told[-1][1]
@@ -294,10 +296,10 @@ def test_an_empty_lake_an_unknown_channel_and_rules_that_do_not_fit(tmp_path: Pa
     fill(lake, numbered(1, 2))
     with pytest.raises(LakeError, match="the lake has no channel 'no'; it has 'air'"):
         ingest(None, lake, tables, channels=["no"])
-    with pytest.raises(IngestError, match="duplicates_s, which takes Spark"):
+    with pytest.raises(IngestError, match="duplicates_s, which needs Spark"):
         ingest(None, lake, tables, rules=RuleBook({"*": QualityRules(duplicates_s=1)}))
     ingest(None, lake, tables)
-    with pytest.raises(IngestError, match="the cell_km 1, but its table was begun with 10"):
+    with pytest.raises(IngestError, match="the cell_km 1, but its table was created with 10"):
         ingest(None, lake, tables, rules=RuleBook({"air": QualityRules(cell_km=1)}))
 
 
@@ -314,7 +316,7 @@ def test_of_two_that_ingest_the_same_one_is_refused(
         return run_task(work)
 
     monkeypatch.setattr(ingest_module, "run_task", overtaken)
-    with pytest.raises(TablesError, match=r"somebody else has ingested into .*air meanwhile"):
+    with pytest.raises(TablesError, match=r"another process has ingested into .*air meanwhile"):
         ingest(None, lake, tables)
     assert positions(tables) == list(range(1, 10))
     fill(lake, numbered(10, 15))

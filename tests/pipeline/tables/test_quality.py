@@ -45,11 +45,11 @@ def judged(
     )
     schema = rules.new_schema("air")
     schema = schema.extended(ColumnBuilder(schema).typed(pa.array(raw), users).unmet)
-    typer = ColumnBuilder(schema)
-    judge = RuleChecker(rules, typer, watermark_us)
+    builder = ColumnBuilder(schema)
+    checker = RuleChecker(rules, builder, watermark_us)
     mask = np.array(duplicates or [False] * len(raw))
-    numbers = judge.judge(rows, typer.typed(pa.array(raw), users), mask)
-    return ["" if number < 0 else judge.reasons[number] for number in numbers]
+    numbers = checker.check(rows, builder.typed(pa.array(raw), users), mask)
+    return ["" if number < 0 else checker.reasons[number] for number in numbers]
 
 
 def test_without_rules_everything_is_good() -> None:
@@ -158,7 +158,7 @@ def test_rules_are_read_from_toml_and_json(tmp_path: Path) -> None:
         ("[air]\ntime = 'x'", "`time` and `delay_s` belong together"),
         ("[air]\nlat = 'a +'", "'a \\+' is no name of an attribute"),
         ("[air]\nlat = 'a > 1 OR b'", "is no name of an attribute"),
-        ("[air.attributes.x]\nmin = 5\nmax = 1", "x can never be: min 5.0 is above max 1.0"),
+        ("[air.attributes.x]\nmin = 5\nmax = 1", "x can never hold: min 5.0 is above max 1.0"),
         ("[air.attributes.x]\ntype = 'string'\nmax = 1", "only numbers have min and max"),
         (
             "[air.attributes.x]\ntype = 'text'",

@@ -413,7 +413,7 @@ def test_other_attributes_than_those_that_are_there_are_refused(spark: Any, tmp_
     world.publish(rows)
     world.run(spark, attributes=["NO2"])
     world.publish([rows[0]._replace(position=100)])
-    with pytest.raises(SensorsError, match=r'are of other attributes \(\["NO2"\]\); name these'):
+    with pytest.raises(SensorsError, match=r'have other attributes \(\["NO2"\]\); use these'):
         world.run(spark)
 
 

@@ -115,7 +115,7 @@ def _from_lake(session: Any, arguments: argparse.Namespace, rules: RuleBook) -> 
             rules=rules,
             channels=arguments.channel,
             up_to=arguments.up_to,
-            tell=tell,
+            on_progress=tell,
         )
 
 

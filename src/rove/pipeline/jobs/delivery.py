@@ -1,17 +1,16 @@
-"""Notifications from the pipeline back into the broker, each once.
+"""Delivers the pipeline's notifications to the broker, each exactly once.
 
-    table ──▶ Served (in order, numbered) ──▶ packets on $rove/deliver ──▶ broker ──▶ subscribers
+    table ──▶ FeedReader (ordered, numbered) ──▶ packets on $rove/deliver ──▶ broker
 
-Everything that could make it once or never is the broker's: it keeps the last sequence of a feed in
-the commit that keeps what the feed caused, passes over what it has, and refuses what would leave a
-gap. So nothing is noted here. A deliverer asks the broker how far it is and goes on from there; it
-may be killed, started twice or be cut off in between, and so may the broker.
+The broker guarantees exactly once: it commits the last sequence of a feed together with what the
+feed caused, skips sequences that it has, and refuses one that would leave a gap. So no state is
+kept here. A deliverer requests the last sequence from the broker and continues there. It may be
+killed, started twice or lose its connection, and so may the broker.
 
-A notification comes after the lake has been written (once a second, unless the broker is told
-otherwise), matched (a micro-batch) and looked at here (every 0.05 s): after 1.2 s in the median,
-and 1.9 s for 95 % of them, on two cores that had much else to do. There 10,000 notifications/s
-were handed over, and 40,000 where 50 subscribers met the same publications
-(`rove.bench.pipeline.deliver.run`).
+A notification is delivered after the lake has been written (once a second by default), matched (a
+micro-batch) and polled here (every 0.05 s): after 1.2 s in the median, and 1.9 s for 95 % of them,
+on two busy cores. There 10,000 notifications/s were delivered, and 40,000 where 50 subscribers
+matched the same publications (`rove.bench.pipeline.deliver.run`).
 """
 
 from __future__ import annotations
@@ -44,27 +43,27 @@ TOPIC: Final = "$rove/deliver"
 FEED: Final = "spark"
 MATCH: Final = "match"
 """The job whose table is read."""
-LOOK_EVERY_S: Final = 0.05
-ASK_EVERY_S: Final = 1.0
-"""An object store is asked less often: each time is a request."""
+POLL_EVERY_S: Final = 0.05
+STORE_POLL_EVERY_S: Final = 1.0
+"""An object store is polled less often: each poll is a request."""
 RETRY_S: Final = 1.0
 PACKET_BYTES: Final = 128 * 1024
-"""Of one packet, about; the broker decides all of it before others have their turn."""
+"""Size of a packet, about; the broker handles all of it before it serves other clients."""
 PACKET_NOTIFICATIONS: Final = 500
 PACKET_SUBSCRIPTIONS: Final = 2_000
-UNDER_WAY_MAX: Final = 16
-"""Packets that the broker has not acknowledged."""
+IN_FLIGHT_MAX: Final = 16
+"""Packets in flight: sent, but not acknowledged by the broker."""
 URL_VARIABLE: Final = "ROVE_URL"
 PASSWORD_VARIABLE: Final = "ROVE_PASSWORD"
 
 
 class DeliverError(RoveError):
-    """Notifications cannot be handed to the broker."""
+    """Notifications cannot be delivered to the broker."""
 
 
 ProgressCallback = Callable[[Progress], None]
-"""Is told of each step: rows of the table that were looked at, and pairs of a subscription and a
-publication that the broker has taken."""
+"""Receives the progress of each step: rows of the table that were read, and pairs of a subscription
+and a publication that the broker has accepted."""
 
 
 def deliver(
@@ -76,15 +75,16 @@ def deliver(
     password: str | None = None,
     until: Callable[[], bool] = lambda: False,
     stopping: threading.Event | None = None,
-    told: ProgressCallback = lambda _: None,
+    report: ProgressCallback = lambda _: None,
 ) -> int:
-    """Hand what the table in `out` holds to the broker; how many notifications it has taken.
+    """Deliver the notifications of the table in `out`; returns how many the broker has accepted.
 
-    Goes on until `stopping` is set, or until `until` says that no more will come; what is there by
-    then is still delivered. `told` is called after every step, from this thread.
+    Runs until `stopping` is set, or until `until` returns True because no more will come; the
+    notifications in the table at that time are still delivered. `report` is called after every
+    step, in this thread.
     """
     ends = stopping or threading.Event()
-    deliverer = Deliverer(FeedReader(out, Lake(lake)), feed, ends, told)
+    deliverer = Deliverer(FeedReader(out, Lake(lake)), feed, ends, report)
     return asyncio.run(_run(deliverer, broker_url, password, until))
 
 
@@ -116,11 +116,11 @@ async def _run(
 
 
 class _Stopped(Exception):
-    """It is time to end."""
+    """The deliverer has to stop."""
 
 
 class _Packet(msgspec.Struct):
-    """Notifications that go together."""
+    """Notifications that are sent in one MQTT packet."""
 
     feed: str
     after: int
@@ -128,33 +128,33 @@ class _Packet(msgspec.Struct):
 
 
 class Deliverer:
-    """Reads the table of `match` and tells a broker."""
+    """Reads the table of `match` and sends its notifications to a broker."""
 
     def __init__(
-        self, reader: FeedReader, feed: str, stopping: threading.Event, told: ProgressCallback
+        self, reader: FeedReader, feed: str, stopping: threading.Event, report: ProgressCallback
     ) -> None:
         self.reader = reader
         self.stopping = stopping
         self.count = 0
         self._feed = feed
-        self._told = told
+        self._report = report
         self._place = FeedOffset()
         self._last: dict[str, int] = {}
-        """By feed, what was sent last."""
+        """The last sequence that was sent, by feed."""
         self._packet_bytes = PACKET_BYTES
         self._too_large: set[int] = set()
-        """Sequences that the broker takes in no packet."""
+        """Sequences of notifications that exceed the packet size of the broker."""
         self._refused_at: dict[str, int] | None = None
-        """How far the feeds were when something was last refused."""
-        self._under_way: deque[tuple[_Packet, asyncio.Future[Published]]] = deque()
+        """The last sequences when the broker last refused a packet, by feed."""
+        self._in_flight: deque[tuple[_Packet, asyncio.Future[Published]]] = deque()
         self._client: Client
 
     def note(self, text: str) -> None:
-        """Something that somebody should see."""
-        self._told(Progress(position=self._position, notes=(text,)))
+        """Report something that the operator should see."""
+        self._report(Progress(position=self._position, notes=(text,)))
 
     async def follow(self, client: Client, until: Callable[[], bool]) -> None:
-        """Deliver what there is and what comes, until it is time to end."""
+        """Deliver what is in the table and what is added, until stopped."""
         self._client = client
         try:
             while not self.stopping.is_set():
@@ -163,27 +163,27 @@ class Deliverer:
                     await self._catch_up()
                 if is_last:
                     return
-                is_near = folder_of(self.reader.uri) is not None
-                await asyncio.sleep(LOOK_EVERY_S if is_near else ASK_EVERY_S)
+                is_local = folder_of(self.reader.uri) is not None
+                await asyncio.sleep(POLL_EVERY_S if is_local else STORE_POLL_EVERY_S)
         except _Stopped:
             return
         finally:
-            for _, receipt in self._under_way:
+            for _, receipt in self._in_flight:
                 receipt.cancel()
 
     async def _catch_up(self) -> None:
-        """Deliver all that is in the table, whatever happens meanwhile."""
+        """Deliver everything in the table; after a refusal, from the broker's position."""
         while self.reader.name is not None:
             try:
                 if not self._last:
-                    await self._ask()
+                    await self._load_position()
                 for batch in self.reader.batches(self._place):
                     count, lost, begun_s = self.count, self.reader.lost, time.perf_counter()
                     feed = self._ranked_feed if batch.is_ranked else self._feed
                     at = await self._send_all(feed, batch.found)
-                    await self._settled(0)
+                    await self._wait_in_flight(0)
                     self._place, self._refused_at = batch.end, None
-                    self._told(
+                    self._report(
                         Progress(
                             position=batch.position,
                             rows_in=batch.rows,
@@ -197,7 +197,7 @@ class Deliverer:
             except PublishRefused as error:
                 await self._refused(error)
 
-    # -- where we are --------------------------------------------------------------------------
+    # -- position ------------------------------------------------------------------------------
 
     @property
     def _ranked_feed(self) -> str:
@@ -207,30 +207,30 @@ class Deliverer:
     def _position(self) -> int:
         return position_of(self._place.plain)
 
-    async def _ask(self) -> None:
-        """Go on from where the broker is."""
+    async def _load_position(self) -> None:
+        """Continue from the last sequences that the broker has."""
         for feed in (self._feed, self._ranked_feed):
-            asked = await self._client.post(TOPIC, {"feed": feed})
-            answer = await self._acknowledged(asked)
+            receipt = await self._client.post(TOPIC, {"feed": feed})
+            answer = await self._acknowledged(receipt)
             if "sequence" not in answer.user:
                 raise DeliverError(f"the broker does not answer on {TOPIC}; is it a Rove?")
             self._last[feed] = int(answer.user["sequence"])
         self._place = FeedOffset(self._last[self._feed], self._last[self._ranked_feed])
 
     async def _refused(self, error: PublishRefused) -> None:
-        """Something was not taken: begin again from where the broker is, unless that is no use."""
-        packet = self._under_way[0][0] if self._under_way else None
-        while self._under_way:
-            with contextlib.suppress(PublishRefused):  # it follows on the one that was refused
-                await self._acknowledged(self._under_way.popleft()[1])
+        """Continue from the broker's position after a refusal; DeliverError if that was tried."""
+        packet = self._in_flight[0][0] if self._in_flight else None
+        while self._in_flight:
+            with contextlib.suppress(PublishRefused):  # it follows the one that was refused
+                await self._acknowledged(self._in_flight.popleft()[1])
         before = self._refused_at
         self._last = {}
-        await self._ask()
+        await self._load_position()
         self._refused_at = dict(self._last)
         if error.reason == Reason.PACKET_TOO_LARGE and packet is not None:
             self._make_smaller(packet)
         elif before == self._refused_at:
-            raise DeliverError(f"the broker does not take what was found: {error}") from error
+            raise DeliverError(f"the broker refuses the notifications: {error}") from error
 
     def _make_smaller(self, packet: _Packet) -> None:
         if len(packet.notifications) > 1:
@@ -238,12 +238,12 @@ class Deliverer:
             return
         (one,) = packet.notifications
         self._too_large.add(one.sequence)
-        self.note(f"{one.id} is larger than a packet of the broker (packet_bytes_max); left out")
+        self.note(f"{one.id} exceeds the broker's packet_bytes_max; skipped")
 
     # -- sending -------------------------------------------------------------------------------
 
     async def _send_all(self, feed: str, found: Iterable[FeedNotification]) -> float:
-        """Send these, in packets; when the last of them was published."""
+        """Send notifications in packets; returns when the last of them was published."""
         packet = _Packet(feed, self._last[feed])
         size = pairs = 0
         at = 0.0
@@ -265,25 +265,25 @@ class Deliverer:
         return at
 
     def _fitting(self, one: FeedNotification) -> FeedNotification:
-        """The same, or its number alone if no packet can hold it."""
+        """The notification, or only its sequence if no packet can hold it."""
         if one.sequence not in self._too_large:
             return one
         return msgspec.structs.replace(one, subscriptions=[], payload=b"", user=[])
 
     async def _send(self, packet: _Packet) -> None:
-        await self._settled(UNDER_WAY_MAX - 1)
-        self._under_way.append((packet, await self._client.post(TOPIC, packet)))
+        await self._wait_in_flight(IN_FLIGHT_MAX - 1)
+        self._in_flight.append((packet, await self._client.post(TOPIC, packet)))
 
-    async def _settled(self, count_max: int) -> None:
-        """Wait until no more than so many packets are under way."""
-        while len(self._under_way) > count_max:
-            packet, receipt = self._under_way[0]
+    async def _wait_in_flight(self, count_max: int) -> None:
+        """Wait until at most `count_max` packets are in flight."""
+        while len(self._in_flight) > count_max:
+            packet, receipt = self._in_flight[0]
             await self._acknowledged(receipt)
-            self._under_way.popleft()
+            self._in_flight.popleft()
             self.count += sum(len(one.subscriptions) for one in packet.notifications)
 
     async def _acknowledged(self, receipt: asyncio.Future[Published]) -> Published:
-        """The broker's answer, however long it is away; _Stopped if it is time to end."""
+        """Wait for the acknowledgement, however long it takes; _Stopped if told to stop."""
         while not receipt.done():
             if self.stopping.is_set():
                 raise _Stopped
@@ -292,7 +292,7 @@ class Deliverer:
 
 
 def _size_of(one: FeedNotification) -> int:
-    """About what it takes in a packet: the payload in base64, numbers, names."""
+    """The approximate size in a packet: the payload in base64, numbers, names."""
     user = sum(len(name) + len(value) + 8 for name, value in one.user)
     return 200 + len(one.payload) * 4 // 3 + len(one.topic) + user + 12 * len(one.subscriptions)
 
@@ -307,7 +307,7 @@ def _lost_note(count: int) -> tuple[str, ...]:
 
 
 def run_job(context: JobContext) -> None:
-    """Deliver what the job `match` finds; once, until that has ended."""
+    """Deliver the output of the job `match`; with `once`, until that job has ended."""
     settings = context.settings
     options = settings.options
     deliver(
@@ -318,5 +318,5 @@ def run_job(context: JobContext) -> None:
         password=os.environ.get(PASSWORD_VARIABLE),
         until=lambda: context.once and not context.runs(MATCH),
         stopping=context.stopping,
-        told=context.report,
+        report=context.report,
     )

@@ -24,38 +24,38 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REST_S: Final = 1.0
-"""How long a job that repeats itself rests before it looks at how things are."""
+"""The longest pause of a periodic job between two updates of its status."""
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What all jobs of a run are told."""
+    """The settings of a run; all its jobs share them."""
 
     lake: Location
     out: Location
-    """Each job has a folder of its name in there."""
+    """The parent of the jobs' folders, which have the names of the jobs."""
     checkpoint: Location | None = None
-    """Spark's own notes of streaming jobs. By default in the folder of the job; if that is none, in
-    a folder that passes: the output knows as well how far it is."""
+    """Where Spark keeps its streaming checkpoints. By default in the folder of the job; if the
+    output is no folder, in a temporary one: the output knows the position as well."""
     once: bool = False
-    """Take what the lake has and end; otherwise follow it."""
+    """Process what the lake has and end; otherwise follow it."""
     trigger_s: float | None = None
-    """How often is looked whether there is something new; None leaves it to the job."""
+    """How often to look for new rows; None: the job's default."""
     max_rows: int | None = None
-    """Rows in one step."""
+    """Rows in one step, at most."""
     engine: Literal["all", "spark"] = "all"
-    """Whether all subscriptions are matched, or those that only Spark serves."""
+    """Which subscriptions are matched: all, or those that Spark serves."""
     buckets: int | None = None
-    """Groups of ranked subscriptions; must stay the same for one output."""
+    """Number of groups of ranked subscriptions; must not change for one output."""
     start: int = NOTHING
-    """A job that has not run yet begins after this position."""
+    """A job that has not run yet starts after this position."""
     database: str | None = None
-    """The metrics database, a file or a URL: jobs record there how they are."""
+    """The metrics database, a file or a URL, in which jobs record their status."""
     options: dict[str, str] = {}
-    """What only one job knows, by name."""
+    """Options of single jobs, by name."""
 
 
 class JobContext:
-    """What a job is given."""
+    """What a job gets from the run that started it."""
 
     def __init__(
         self, name: str, spark: SparkSession | None, settings: JobSettings, reporter: Reporter
@@ -69,11 +69,11 @@ class JobContext:
         """Set when the job should end; `wait` on it instead of sleeping."""
         self._reporter = reporter
         self.lake = open_lake(settings)
-        """None where the job has something to do without one."""
+        """None if there is no lake and the job can do without."""
 
     @property
     def spark(self) -> SparkSession:
-        assert self._spark is not None, f"{self.name} has said that it needs no Spark"
+        assert self._spark is not None, f"{self.name} is registered as a job without Spark"
         return self._spark
 
     @property
@@ -88,23 +88,22 @@ class JobContext:
         return self.settings.once
 
     def report(self, progress: Progress) -> None:
-        """A step is done."""
+        """Report a finished step."""
         self._reporter.progress(progress)
         self.look()
 
     def look(self, trigger_s: float | None = None, lake_position: int | None = None) -> None:
-        """Time has passed, with or without something done; where the lake is now is looked up,
-        unless somebody knows."""
+        """Refresh the status; the lake's position is looked up unless the caller passes it."""
         if lake_position is None:
             lake_position = NOTHING if self.lake is None else self.lake.position()
         self._reporter.look(lake_position, trigger_s)
 
     def runs(self, job: str | None) -> bool:
-        """Whether another job of the same run has not ended."""
+        """Whether another job with the same output is still running."""
         return any(one.job == job and one.state in ALIVE for one in statuses(self.settings.out))
 
     def rest(self, seconds: float) -> None:
-        """Wait, unless the job should end."""
+        """Wait, but no longer than until the job has to stop."""
         end_s = time.monotonic() + seconds
         while (left_s := end_s - time.monotonic()) > 0:
             if self.stopping.wait(min(left_s, REST_S)):
@@ -115,11 +114,11 @@ class JobContext:
 def repeat(
     context: JobContext, every_s: float, step: Callable[[], Progress], after: str | None = None
 ) -> None:
-    """Take steps until the job is stopped; once, until all is done.
+    """Run steps periodically until the job is stopped; with `once`, until all is done.
 
-    For results that are not worth a streaming query: they are computed from what changed since the
-    last time, in a few seconds, every so often. `after` names the job whose results are taken up: a
-    run that is to end waits for it.
+    For results that are not worth a streaming query: each step takes a few seconds to process what
+    changed since the last one. `after` names the job whose output is the input: a run with `once`
+    waits for it to end.
     """
     pause_s = every_s if context.settings.trigger_s is None else context.settings.trigger_s
     while not context.stopping.is_set():
@@ -134,7 +133,7 @@ def repeat(
 
 
 def open_lake(settings: JobSettings) -> Lake | None:
-    """None if there is none yet; `_check_lake` has seen to those who need it."""
+    """The lake; None if there is none yet. `run_jobs` has checked the jobs that need one."""
     try:
         return Lake(settings.lake)
     except MissingTableError:

@@ -1,25 +1,26 @@
-"""Raw metrics of the broker, added up by 10 seconds, minutes and hours into the metrics database.
+"""Rolls up the broker's raw metrics by 10 seconds, minutes and hours into the metrics database.
 
-They come two ways: as readings that are in the database already (`rove.metrics.readings`), and
-through the lake, which is what this module is about; its series have the label `channel`.
+Raw metrics arrive in two ways: as readings that are already in the database
+(`rove.metrics.readings`), and through the lake, which this module reads; series from the lake have
+the label `channel`.
 
-The lake has what the broker counted and held, a row every few seconds (`rove.serve.metrics.log`).
-Here the rows are taken apart into readings, one for each series, and added up
-(`rove.metrics.adding_up`). Not by Spark: an hour of a broker is 360 rows, all roll-ups come to the
-one who writes them, and taking rows of 80 series through the JVM, where each was compared with the
-one before as a map, took ten times as long as all the rest.
+The broker logs its counters and gauges to the lake, a row every few seconds
+(`rove.serve.metrics.log`). Here the rows are split into readings, one for each series, and rolled
+up (`rove.metrics.adding_up`). Spark is not used: an hour of a broker is 360 rows, a single process
+writes all roll-ups, and passing rows of 80 series through the JVM, which compared each as a map
+with the one before, took ten times as long as all the rest.
 
-**How much was counted.** A counter's total begins at zero with every life of the broker. What was
-counted between two rows of a life is their difference, before the first row its value; what lay
-before the first row that is still there is not known, and stays out. A series that a row does not
-have was zero. A rate is this increase by the time that lies between the rows, so neither a restart
-nor a pause makes one that never was. An increase belongs to the interval in which its row was
-written.
+**Increases of counters.** A counter starts at zero with every life of the broker. The increase
+between two rows of a life is their difference; before the first row of a life it is the row's
+value. The increase before the oldest row that is still in the lake is unknown, and left out. A
+series that is missing in a row was zero. A rate is the increase divided by the time between the
+rows, so neither a restart nor a pause makes a false peak. An increase belongs to the interval in
+which its row was written.
 
-**Again and again.** Each run reads what is new, and of the intervals that it falls into the rest:
-from the *anchor* on, the last row before the newest hour. Roll-ups are computed whole and written
-over the old ones, together with how far the log was read, so that a run that is killed or repeated
-changes nothing. Clocks that were set back only cost reading more.
+**Incremental runs.** Each run reads the new rows, and the other rows of the intervals that they
+fall into: from the *anchor* on, the last row before the newest hour. Roll-ups are computed whole
+and replace the old ones in one transaction with the position in the log, so a run that is killed or
+repeated changes nothing. If the clock was set back, a run only reads more.
 
 2,000 rows of 80 series, 160,000 readings, become 187,000 roll-ups in 3 s of CPU, half of it in
 the database (`rove bench pipeline --part metrics`).
@@ -50,10 +51,10 @@ if TYPE_CHECKING:
 JOB: Final = "metrics"
 KIND: Final = "metrics"
 KEPT_DAYS: Final = {10: 7, 60: 90}
-"""How long roll-ups are kept, by resolution; the others for ever."""
+"""Retention of roll-ups in days, by resolution in seconds; others are kept for ever."""
 RUN_EVERY_S: Final = 10.0
 FILES_MAX: Final = 2_000
-"""That one step reads; what it gives has to fit into memory."""
+"""Files that one step reads; their readings have to fit into memory."""
 _HOUR_US: Final = RESOLUTIONS_S[-1] * 1_000_000
 _NAN: Final = float("nan")
 _UPTIME: Final = "rove_uptime_seconds"
@@ -61,15 +62,15 @@ _COUNTER: Final = "_total"
 
 
 class RollupReport(msgspec.Struct, frozen=True):
-    """What a run has done."""
+    """The result of a run."""
 
     rows: int = 0
-    """Of the log, that were new."""
+    """New rows of the log."""
     unreadable: int = 0
-    """How many of them are not what the broker writes, and were left out."""
+    """Rows that are no metrics of a broker, and were skipped."""
     rollups: int = 0
     position: int = -1
-    """How far the log is read."""
+    """The log is read up to here."""
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -83,11 +84,11 @@ class MetricsRow(NamedTuple):
     at_us: int
     life: str
     facts: MetricsPayload | None
-    """None if it is not what a broker writes."""
+    """None if the row is no metrics of a broker."""
 
 
 class MetricsPayload(msgspec.Struct):
-    """What a row tells."""
+    """The payload of a row."""
 
     values: dict[str, float | None]
     row: int | None = None
@@ -97,7 +98,7 @@ _DECODE: Final = msgspec.json.Decoder(MetricsPayload).decode
 
 
 def payload_of(payload: bytes) -> MetricsPayload | None:
-    """Of a row, as it was written."""
+    """The decoded payload of a row; None if it is no metrics of a broker."""
     try:
         return _DECODE(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -105,10 +106,9 @@ def payload_of(payload: bytes) -> MetricsPayload | None:
 
 
 def readings(rows: Iterable[MetricsRow]) -> tuple[Readings, list[tuple[str, str]]]:
-    """One for each series of each row, and the names of the series.
+    """A reading for each series of each row, and the names of the series.
 
-    What was counted since the row before is known where the same life goes on, and of the first
-    row of a life.
+    The increase is known between two rows of a life, and for the first row of a life.
     """
     numbers: dict[tuple[str, str], int] = {}
     found: list[tuple[int, int, float, float, float]] = []
@@ -117,13 +117,13 @@ def readings(rows: Iterable[MetricsRow]) -> tuple[Readings, list[tuple[str, str]
         facts = row.facts
         if facts is None:
             continue
-        last, told = before.get(row.channel, (None, None))
+        last, last_payload = before.get(row.channel, (None, None))
         goes_on = last is not None and last.life == row.life
         step_s = (row.at_us - last.at_us) / 1e6 if last is not None and goes_on else _NAN
         if not goes_on and facts.row == 1:
             uptime_s = facts.values.get(_UPTIME)
             step_s = _NAN if uptime_s is None else uptime_s
-        earlier = told.values if told is not None and goes_on else {}
+        earlier = last_payload.values if last_payload is not None and goes_on else {}
         is_known = goes_on or facts.row == 1
         for series, value in facts.values.items():
             if value is None:
@@ -156,8 +156,7 @@ def _named(channel: str, series: str) -> tuple[str, str]:
 
 
 def roll_up(rows: Iterable[MetricsRow], since_us: int | None = None) -> Iterator[Rollup]:
-    """Roll-ups of raw rows; with `since_us` only of the intervals that this moment and later ones
-    fall into."""
+    """Roll-ups of raw rows; with `since_us`, only of intervals that end after it."""
     return added_up(*readings(rows), RESOLUTIONS_S, since_us)
 
 
@@ -165,7 +164,7 @@ def roll_up(rows: Iterable[MetricsRow], since_us: int | None = None) -> Iterator
 
 
 def run_once(lake: Lake | None, database: Database, files_max: int = FILES_MAX) -> RollupReport:
-    """Bring the database up to what the lake has now; without one there is nothing to do."""
+    """Roll up what the lake has now; without a lake there is nothing to do."""
     total = RollupReport()
     while lake is not None:
         position = lake.position()
@@ -181,7 +180,7 @@ def run_once(lake: Lake | None, database: Database, files_max: int = FILES_MAX) 
 
 
 def run_job(context: JobContext) -> None:
-    """Keep the roll-ups of the metrics database up with the lake, and with its own readings.
+    """Keep the roll-ups in the metrics database up to date with the lake and the raw readings.
 
     The database is the one of the settings, or `metrics.db` in the job's folder. Options:
     `keep_raw_hours`, after which readings are removed (24; 0 keeps them for ever).
@@ -196,7 +195,7 @@ def run_job(context: JobContext) -> None:
             read = raw_readings.run_once(database, keep_raw_hours)
             if read.newest is not None:
                 _forget(database, read.newest)
-            notes = (f"{found.unreadable} rows are no metrics",) if found.unreadable else ()
+            notes = (f"{found.unreadable} rows are not metrics",) if found.unreadable else ()
             return status.Progress(
                 position=found.position,
                 rows_in=found.rows + read.readings,
@@ -224,7 +223,7 @@ def _forget(database: Database, newest: int) -> None:
 
 
 def _step(lake: Lake, database: Database, up_to: int, files_max: int) -> RollupReport | None:
-    """Read so many files more; None if there are none."""
+    """Process up to `files_max` new files; None if there are none."""
     done = database.progress(JOB)
     new = lake.files(KIND, done.position, up_to)
     if not new or up_to <= done.position:
@@ -235,7 +234,7 @@ def _step(lake: Lake, database: Database, up_to: int, files_max: int) -> RollupR
     fresh = [row for row in rows if row.position > done.position]
     since_us = min((row.at_us for row in fresh), default=None)
     if since_us is not None and since_us // 1_000_000 < done.since:
-        # The clock was set back: what else is in those hours lies before the anchor.
+        # The clock was set back: the other rows of those hours lie before the anchor.
         day = datetime.fromtimestamp(since_us / 1e6, UTC).date() - timedelta(days=1)
         rows = _rows(lake, NOTHING, up_to, (day.isoformat(), "9999-12-31"))
     progress = _progress(rows, up_to)
@@ -265,7 +264,7 @@ def _rows(
 
 
 def _progress(rows: Sequence[MetricsRow], up_to: int) -> Progress:
-    """Where the next run begins: before the newest hour, with the last row of each channel."""
+    """Where the next run starts: at the last row of each channel before the newest hour."""
     newest_us = max(row.at_us for row in rows)
     newest_us -= newest_us % _HOUR_US
     anchors = []

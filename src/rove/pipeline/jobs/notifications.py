@@ -43,32 +43,32 @@ STATES: Final = pa.schema(
 )
 WRITER: Final = "rove-match"
 RANKED: Final = "rove-match-ranked"
-"""Under this name is the greatest sequence."""
+"""The writer under whose name the greatest sequence is stored."""
 STATES_FOLDER: Final = "_states"
-"""Whoever reads Delta leaves names with _ alone."""
+"""Delta readers ignore names that begin with _."""
 SCRATCH_FOLDER: Final = "_scratch"
 TIDY_EVERY_S: Final = 10.0
 _KEPT: Final = {
     "delta.deletedFileRetentionDuration": "interval 10 minutes",
     "delta.logRetentionDuration": "interval 5 minutes",
 }
-"""So long a reader may take that has listed files before they were put together."""
+"""How long a reader may use files that it listed before they were compacted."""
 _STATES_KEPT: Final = {
     "delta.deletedFileRetentionDuration": "interval 1 minutes",
     "delta.logRetentionDuration": "interval 1 minutes",
 }
-"""Nobody reads them but the next batch."""
+"""Only the next batch reads the states."""
 
 
 class OutputError(RoveError):
-    """The output does not fit to what is asked of it."""
+    """The output does not fit the checkpoint, or has an old layout."""
 
 
 class MatchOutput:
-    """The one writer of both tables. `tidy` may run in another thread than the rest."""
+    """The single writer of both tables. Another thread may call `tidy`."""
 
     def __init__(self, location: Location, start: int = NOTHING) -> None:
-        """Open the tables, or make them; a new one begins after the position `start`."""
+        """Open or create the tables; a new one starts after the position `start`."""
         self.uri = resolved(location)
         self._start = start
         _refuse_old_layout(self.uri)
@@ -84,27 +84,27 @@ class MatchOutput:
 
     @property
     def position(self) -> int:
-        """Notifications of publications up to here are in the table."""
+        """Notifications are in the table up to here."""
         return self._number(self._found)
 
     @property
     def done(self) -> int:
-        """Up to here everything is done, states included."""
+        """Both notifications and states are committed up to here."""
         return self._number(self._states)
 
     @property
     def sequence(self) -> int:
-        """Of the last ranked notification."""
+        """The sequence of the last ranked notification."""
         return self._found.number(RANKED) or 0
 
     def missing(self, after: int, last: int) -> list[tuple[int, int]]:
-        """What of the positions in `(after, last]` is to be done, as stretches in order."""
+        """The ranges of `(after, last]` that are not committed yet, in order."""
         done, found = self.done, self.position
         if after > done:
             raise OutputError(
-                f"{shown(self.uri)} does not fit to the checkpoint: it goes on after position "
-                f"{after}, and here everything is done up to {done}; bring back the one that "
-                "belongs to the other, or remove the checkpoint to go on from here"
+                f"{shown(self.uri)} does not match the checkpoint, which continues after position "
+                f"{after}, but the output is complete only up to {done}; restore the output that "
+                "belongs to the checkpoint, or delete the checkpoint to continue from the output"
             )
         borders = [done, *([found] if done < found < last else []), last]
         return list(itertools.pairwise(borders)) if last > done else []
@@ -116,14 +116,14 @@ class MatchOutput:
         states: Sequence[tuple[NewFile, Iterable[int]]],
         sequence: int,
     ) -> None:
-        """Let everything up to a position be done: these files, and those of buckets."""
+        """Commit the files of a batch that ends at the position `last`."""
         self._found.commit(WRITER, last, found, numbers={RANKED: sequence})
         replaced = sorted(set(self.states.values())) if states else []
         self._states.commit(WRITER, last, [file for file, _ in states], replaced)
         self.states |= {bucket: file.path for file, buckets in states for bucket in buckets}
 
     def tidy(self) -> None:
-        """Put small files together and remove replaced ones, every now and then."""
+        """Compact small files and delete replaced ones, at most every `TIDY_EVERY_S`."""
         now_s = time.monotonic()
         if now_s - self._tidied_s < TIDY_EVERY_S:
             return
@@ -131,7 +131,7 @@ class MatchOutput:
         if self._tidying is None:
             self._tidying = (Table(self.uri), Table(states_uri(self.uri)))
             for table in self._tidying:
-                table.vacuum(orphans=True)  # what killed tasks have left
+                table.vacuum(orphans=True)  # left by killed tasks
         found, states = self._tidying
         for table in self._tidying:
             table.refresh()
@@ -145,14 +145,14 @@ class MatchOutput:
 
 
 def _refuse_old_layout(uri: str) -> None:
-    """Cleaning up would remove what lies there."""
+    """Refuse it, since cleaning up would delete its files."""
     folder = folder_of(uri)
     if folder is not None and (folder / "_manifests").exists():
         raise OutputError(f"{folder} was written by an earlier Rove; choose another --out")
 
 
 def states_uri(uri: str) -> str:
-    """Where the states are, of a table of notifications."""
+    """The URI of the states that belong to a table of notifications."""
     return child(uri, STATES_FOLDER)
 
 
@@ -167,7 +167,7 @@ def _buckets(uri: str, path: str) -> list[int]:
 
 
 def found_position(location: Location) -> int:
-    """Up to where a job has found everything; NOTHING if there is none yet."""
+    """The position up to which notifications are committed; NOTHING if there is no table."""
     with contextlib.suppress(MissingTableError):
         number = Table(location).number(WRITER)
         return NOTHING if number is None else number

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_EVERY_S: Final = 0.2
-"""How often it is looked whether somebody wants a job to stop."""
+"""How often to check for a request to stop."""
 _BUSY: Final = "Python worker failed to connect back"
 _TRIES_MAX: Final = 5
 _TASK_ERROR: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
@@ -43,14 +43,14 @@ class JobError(RoveError):
 
 
 class RegisteredJob(NamedTuple):
-    """What a name stands for."""
+    """A job that can be run by name."""
 
     run: Callable[[JobContext], None]
     needs_spark: bool = True
 
 
 def _job(name: str, *, needs_spark: bool = True) -> RegisteredJob:
-    """What runs it is loaded when it runs."""
+    """A job whose module is imported when it runs."""
 
     def run(context: JobContext) -> None:
         match name:
@@ -81,7 +81,7 @@ JOBS: Final[dict[str, RegisteredJob]] = {
 def run_jobs(
     names: Sequence[str], settings: JobSettings, spark_settings: SparkSettings | None = None
 ) -> list[Status]:
-    """Run jobs until they are done or stopped; the first error ends all of them."""
+    """Run jobs until they are done or stopped; the first error stops all of them."""
     for name in names:
         if name not in JOBS:
             raise UsageError(f"there is no job {name!r}; there are {', '.join(JOBS)}")
@@ -90,8 +90,10 @@ def run_jobs(
     with contextlib.ExitStack() as stack:
         for name in dict.fromkeys(names):
             stack.enter_context(held(child(out, name), name))
-        tell = stack.enter_context(_recorded(settings.database))
-        reporters = {name: Reporter(child(out, name), name, tell) for name in dict.fromkeys(names)}
+        record = stack.enter_context(_recorded(settings.database))
+        reporters = {
+            name: Reporter(child(out, name), name, record) for name in dict.fromkeys(names)
+        }
         try:
             spark = stack.enter_context(_session(names, spark_settings))
             if spark is not None:
@@ -115,14 +117,15 @@ def run_jobs(
 def _session(
     names: Sequence[str], spark_settings: SparkSettings | None
 ) -> Iterator[SparkSession | None]:
-    """The session that these jobs share, if any of them needs one."""
+    """The Spark session that these jobs share; None if no job needs one."""
     if not any(JOBS[name].needs_spark for name in names):
         yield None
         return
     if spark_settings is not None and spark_settings.is_connect:
         raise UsageError(
-            f"jobs run beside their Spark, not through {spark_settings.master}; name the cluster "
-            "itself: spark://host:port, yarn, k8s://…, local[n]"
+            "jobs need a driver of their own and cannot run through "
+            f"{spark_settings.master}; give the cluster itself: spark://host:port, yarn, k8s://…, "
+            "local[n]"
         )
     is_ours = not is_running()
     spark = open_session(spark_settings)
@@ -135,14 +138,14 @@ def _session(
 
 @contextlib.contextmanager
 def _recorded(place: str | None) -> Iterator[Callable[[Status], None]]:
-    """Somebody to tell how jobs are, who writes it into the metrics database."""
+    """A function that records the status of jobs in the metrics database."""
     if place is None:
         yield lambda status: None
         return
     from rove.metrics.database import url_of
     from rove.metrics.recorder import Recorder
 
-    url_of(place)  # what can never work is an error at once
+    url_of(place)  # raises at once for an invalid URL
     recorder = Recorder(place)
     try:
         yield lambda status: recorder.put(status_readings(status))
@@ -152,22 +155,22 @@ def _recorded(place: str | None) -> Iterator[Callable[[Status], None]]:
 
 def _check_lake(names: Sequence[str], settings: JobSettings) -> None:
     if set(names) == {"metrics"} and settings.database is not None:
-        return  # it has readings of the database to add up, whether there is a lake or not
+        return  # rolls up the readings of the database, with or without a lake
     lake = Lake(settings.lake)
     if settings.once and lake.position() == NOTHING:
-        raise LakeError(f"the lake {lake.name} is empty, so there is nothing to do once")
+        raise LakeError(f"the lake {lake.name} is empty, so a run with `once` has nothing to do")
 
 
 class _JobThread:
-    """A job in its thread."""
+    """A job and its thread."""
 
     def __init__(
-        self, context: JobContext, work: Callable[[JobContext], None], reporter: Reporter
+        self, context: JobContext, function: Callable[[JobContext], None], reporter: Reporter
     ) -> None:
         self.context = context
         self.reporter = reporter
         self.error: BaseException | None = None
-        self._work = work
+        self._function = function
         self.thread = threading.Thread(target=self._run, name=f"job {context.name}", daemon=True)
 
     def _run(self) -> None:
@@ -175,7 +178,7 @@ class _JobThread:
             for left in reversed(range(_TRIES_MAX)):
                 try:
                     self.context.look()
-                    self._work(self.context)
+                    self._function(self.context)
                     break
                 except Exception as error:
                     if not left or _BUSY not in str(error) or self.context.stopping.is_set():
@@ -188,12 +191,12 @@ class _JobThread:
 
 
 def _watch(runs: Sequence[_JobThread]) -> None:
-    """Wait for all of them; hand on what somebody asks through a file."""
+    """Wait for all jobs; stop those whose stop file was written."""
     for run in runs:
         run.thread.start()
     while any(run.thread.is_alive() for run in runs):
         for run in runs:
-            if run.reporter.is_asked_to_stop():
+            if run.reporter.is_stop_requested():
                 run.context.stopping.set()
             run.reporter.look()
         if any(run.error is not None for run in runs):
@@ -204,7 +207,7 @@ def _watch(runs: Sequence[_JobThread]) -> None:
 
 @contextlib.contextmanager
 def _signals_stop(runs: Sequence[_JobThread]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM let every job end after its step, if this is the main thread."""
+    """Ctrl-C and SIGTERM stop every job after its step, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -222,18 +225,18 @@ def _signals_stop(runs: Sequence[_JobThread]) -> Iterator[None]:
 
 
 def one_line(error: BaseException | None) -> str:
-    """An error as people want to read it: of what Spark wraps, the line that a task raised."""
+    """An error message in one line; of an error that Spark wraps, the line that a task raised."""
     if isinstance(error, RoveError):
         return " ".join(str(error).split())
     text = str(error)
     if raised := _TASK_ERROR.findall(text):
-        kind, told = raised[-1]
-        return told if kind in _own_errors() else f"{kind}: {told}"
+        kind, message = raised[-1]
+        return message if kind in _own_errors() else f"{kind}: {message}"
     return reason(error) if error is not None else ""
 
 
 def _own_errors() -> set[str]:
-    """Names of our own errors, which need no name to be understood."""
+    """The class names of Rove's errors; their messages are shown without the class name."""
     found, waiting = set(), [RoveError]
     while waiting:
         kind = waiting.pop()

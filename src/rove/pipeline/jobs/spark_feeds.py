@@ -1,20 +1,20 @@
-"""What the table of `match` holds for subscriptions that Spark serves, in one order with numbers
-that stay.
+"""The output of `match` for subscriptions that Spark serves, as feeds with stable sequences.
 
-Whatever is handed to the broker has a sequence by which it is known again, so the sequence must be
-the same however often it is worked out: after a restart, after files were put together.
+The broker recognizes a repeated notification by its sequence, so the sequence must be the same
+whenever it is computed: after a restart, or after files were compacted.
 
-*Plain* notifications (Boolean, evolving, following) go by the position of their publication: what a
-publication meets is found in one batch, and batches follow each other in the order of positions.
-All subscriptions that it meets go together, so that a session can be notified once. A table that is
-begun anew has them under the same numbers, and adds nothing.
+The sequence of a *plain* notification (Boolean, evolving, following) comes from the position of its
+publication: all matches of a publication are found in one batch, and batches are in the order of
+positions. All subscriptions that a publication matches are delivered together, so that a session is
+notified once. A table that is created anew has the same sequences, so nothing is delivered twice.
 
-*Ranked* ones come when they come: something moves up long after it was published. They have a
-sequence in the table. One that is begun anew counts anew, so its id goes into the name of the feed.
+*Ranked* notifications are not in that order: a publication may move up long after it was published.
+Their sequence is stored in the table. A new table starts counting anew, so the name of the feed
+contains the id of the table.
 
-The text of a publication is not in the table: it is looked up in the lake by position. One that is
-kept by several channels is there several times, side by side; the first counts. Costs a read of
-each of the lake's files that has one of them.
+The table does not have the payload of a publication: it is looked up in the lake by position. A
+publication that several channels keep is in the lake several times, at adjacent positions; the
+first one counts. This reads each file of the lake that has one of the publications.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from rove.pipeline.ranked.ranking import is_ranked
 
 PIECE_BITS: Final = 12
 PIECE_SUBSCRIPTIONS: Final = 2_000
-"""A publication that more subscriptions meet is handed over in pieces; 8 million are 4,096."""
+"""A publication with more matches is delivered in parts; 8 million subscriptions are 4,096."""
 LOOK_UP_MAX: Final = 2_000
-"""Publications that are looked up, and held, at once."""
+"""Publications that are looked up and held in memory at a time."""
 
 BATCH_ROWS: Final = 1_000_000
-"""Rows of the table that are held at once, about."""
+"""Rows of the table that are held in memory at a time, about."""
 
 _COLUMNS: Final = ("subscription", "position", "score", "promoted", "sequence")
 Key = Literal["position", "sequence"]
@@ -53,7 +53,7 @@ _NOTHING_FOUND: Final = SCHEMA.empty_table().select(list(_COLUMNS))
 
 
 class FeedNotification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A publication and the subscriptions that it meets, as the broker is told."""
+    """A publication and the subscriptions that it matches, as it is sent to the broker."""
 
     sequence: int
     subscriptions: list[int]
@@ -67,55 +67,55 @@ class FeedNotification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     score: float | None = None
     promoted: bool | None = None
     position: int = 0
-    """Of the publication, for the log."""
+    """The position of the publication, for the log."""
 
 
 class FeedOffset(NamedTuple):
-    """Up to which sequence the table has been read."""
+    """The last sequences that were read from the table."""
 
     plain: int = 0
     ranked: int = 0
 
 
 class FeedBatch(NamedTuple):
-    """What is next; `end` is the place after it."""
+    """The next notifications of a feed; `end` is the offset after them."""
 
     found: Iterator[FeedNotification]
     is_ranked: bool
     end: FeedOffset
     position: int
-    """Notifications of publications up to here are done with it."""
+    """With this batch, notifications of publications up to here are delivered."""
     rows: int
-    """Of the table that were looked at."""
+    """Rows of the table that were read."""
 
 
 class FeedReader:
-    """Reads the table, as far as it is about subscriptions that Spark serves."""
+    """Reads the notifications of subscriptions that Spark serves."""
 
     def __init__(self, location: Location, lake: Lake) -> None:
         self.uri = resolved(location)
         self.lost = 0
-        """Publications that the lake has no more."""
+        """Publications that are no longer in the lake."""
         self._lake = lake
         self._table: Table | None = None
         self._plain: set[int] = set()
         self._ranked: set[int] = set()
-        self._learnt_up_to = NOTHING
+        self._read_up_to = NOTHING
 
     @property
     def name(self) -> str | None:
-        """What this table is called and no other; None if there is none yet."""
+        """A unique name of this table; None if there is none yet."""
         table = self._opened()
         return None if table is None else table.id.replace("-", "")[:12]
 
     def has_news(self) -> bool:
-        """Whether there are commits that `batches` has not seen; costs a look."""
+        """Whether there are commits that `batches` has not read; reads the table's log."""
         is_new = self._table is None
         table = self._opened()
         return table is not None and (is_new or table.has_newer())
 
-    def batches(self, place: FeedOffset) -> Iterator[FeedBatch]:
-        """What comes after a place, in order: plain ones, then ranked ones."""
+    def batches(self, offset: FeedOffset) -> Iterator[FeedBatch]:
+        """The notifications after an offset, in order: plain ones, then ranked ones."""
         table = self._opened()
         if table is None:
             return
@@ -123,17 +123,17 @@ class FeedReader:
         last, sequence = table.number(WRITER), table.number(RANKED) or 0
         if last is None:
             return
-        self._learn(last)
-        place_after = FeedOffset((last + 1) << PIECE_BITS, max(place.ranked, sequence))
-        if place_after.plain > place.plain:
-            first = position_of(place.plain) - 1
+        self._read_subscriptions(last)
+        offset_after = FeedOffset((last + 1) << PIECE_BITS, max(offset.ranked, sequence))
+        if offset_after.plain > offset.plain:
+            first = position_of(offset.plain) - 1
             for _, high in self._cut("position", first, last, self._plain):
-                yield self._plain_batch(first, high, place)
+                yield self._plain_batch(first, high, offset)
                 first = high
-        if sequence > place.ranked:
-            first = place.ranked
+        if sequence > offset.ranked:
+            first = offset.ranked
             for _, high in self._cut("sequence", first, sequence, self._ranked):
-                yield self._ranked_batch(first, high, place_after, last)
+                yield self._ranked_batch(first, high, offset_after, last)
                 first = high
 
     def _opened(self) -> Table | None:
@@ -144,41 +144,41 @@ class FeedReader:
                 return None
         return self._table
 
-    def _learn(self, up_to: int) -> None:
-        """Which subscriptions are Spark's; what ends is the broker's to know.
+    def _read_subscriptions(self, up_to: int) -> None:
+        """Read which subscriptions Spark serves. The broker knows which of them have ended.
 
-        So those that had ended when `match` kept who is subscribed are not asked for.
+        So the snapshot that `match` has written is enough: it lacks only ended subscriptions.
         """
         made: list[Event | Version] = []
-        if self._learnt_up_to == NOTHING:
+        if self._read_up_to == NOTHING:
             for engine in (None, "spark"):
                 if kept := snapshots.load(self.uri, self._lake.id, engine, up_to):
-                    self._learnt_up_to = kept.position
+                    self._read_up_to = kept.position
                     made += kept.versions
-        events = self._lake.events(self._learnt_up_to, up_to, states_of=())
+        events = self._lake.events(self._read_up_to, up_to, states_of=())
         made += (event for event in events if event.event == "made")
         for one in made:
             if one.engine == "spark":
                 (self._ranked if is_ranked(one.text) else self._plain).add(one.number)
-        self._learnt_up_to = max(self._learnt_up_to, up_to)
+        self._read_up_to = max(self._read_up_to, up_to)
 
-    def _plain_batch(self, after: int, up_to: int, place: FeedOffset) -> FeedBatch:
+    def _plain_batch(self, after: int, up_to: int, offset: FeedOffset) -> FeedBatch:
         table, rows = self._read("position", after, up_to, self._plain)
         table = table.filter(pc.is_null(table["sequence"]))
-        found = self._plain_ones(table, place.plain)
-        end = FeedOffset((up_to + 1) << PIECE_BITS, place.ranked)
+        found = self._plain_notifications(table, offset.plain)
+        end = FeedOffset((up_to + 1) << PIECE_BITS, offset.ranked)
         return FeedBatch(found, False, end, up_to, rows)
 
-    def _ranked_batch(self, after: int, up_to: int, place: FeedOffset, last: int) -> FeedBatch:
+    def _ranked_batch(self, after: int, up_to: int, offset: FeedOffset, last: int) -> FeedBatch:
         table, rows = self._read("sequence", after, up_to, self._ranked)
-        found = self._ranked_ones(table.sort_by("sequence"))
-        return FeedBatch(found, True, FeedOffset(place.plain, up_to), last, rows)
+        found = self._ranked_notifications(table.sort_by("sequence"))
+        return FeedBatch(found, True, FeedOffset(offset.plain, up_to), last, rows)
 
     # -- from the table ------------------------------------------------------------------------
 
     def _files(self, key: Key, after: int, up_to: int) -> list[dict[str, Any]]:
-        """Files with rows above and up to a position or a sequence, by where they end."""
-        assert self._table is not None, "whoever asks has found one"
+        """Files with rows in a range of positions or sequences, in the order of their ends."""
+        assert self._table is not None, "the caller has opened it"
         names = ["path", "num_records", f"min.{key}", f"max.{key}"]
         listed = self._table.files()
         if not set(names) <= set(listed.column_names):  # no file has any
@@ -201,9 +201,9 @@ class FeedReader:
         yield after, up_to
 
     def _read(self, key: Key, after: int, up_to: int, numbers: set[int]) -> tuple[pa.Table, int]:
-        """Rows of some subscriptions, and how many were looked at."""
-        assert self._table is not None, "whoever asks has found one"
-        self._table.refresh()  # files that were put together since go in a while
+        """Rows of some subscriptions, and how many rows were read."""
+        assert self._table is not None, "the caller has opened it"
+        self._table.refresh()  # compacted files are deleted after a while
         wanted = pa.array(sorted(numbers), pa.int64())
         found: list[pa.Table] = []
         rows = 0
@@ -218,7 +218,7 @@ class FeedReader:
 
     # -- in order ------------------------------------------------------------------------------
 
-    def _plain_ones(self, table: pa.Table, after: int) -> Iterator[FeedNotification]:
+    def _plain_notifications(self, table: pa.Table, after: int) -> Iterator[FeedNotification]:
         subscriptions, positions = (table[name].to_numpy() for name in _COLUMNS[:2])
         order = np.lexsort((subscriptions, positions))
         positions, subscriptions = positions[order], subscriptions[order]
@@ -232,9 +232,9 @@ class FeedReader:
             ):
                 if (publication := publications.get(position)) is not None:
                     numbers = subscriptions[begin:end].tolist()
-                    yield from _pieces(position, numbers, publication, after)
+                    yield from _parts(position, numbers, publication, after)
 
-    def _ranked_ones(self, table: pa.Table) -> Iterator[FeedNotification]:
+    def _ranked_notifications(self, table: pa.Table) -> Iterator[FeedNotification]:
         for first in range(0, table.num_rows, LOOK_UP_MAX):
             rows = table.slice(first, LOOK_UP_MAX)
             publications = self._look_up(np.unique(rows["position"].to_numpy()))
@@ -252,7 +252,7 @@ class FeedReader:
     # -- from the lake -------------------------------------------------------------------------
 
     def _look_up(self, positions: Numbers) -> dict[int, dict[str, Any]]:
-        """Publications by position, without those that only repeat the one before them."""
+        """Publications by position, without copies that other channels keep."""
         if not len(positions):
             return {}
         wanted = np.union1d(positions, positions - 1)
@@ -273,11 +273,11 @@ class FeedReader:
 
 
 def position_of(sequence: int) -> int:
-    """Where the publication of a plain notification is; NOTHING below the first."""
+    """The position of a plain notification's publication; NOTHING before the first."""
     return sequence - 1 >> PIECE_BITS
 
 
-def _pieces(
+def _parts(
     position: int, numbers: list[int], publication: dict[str, Any], after: int
 ) -> Iterator[FeedNotification]:
     for piece, first in enumerate(range(0, len(numbers), PIECE_SUBSCRIPTIONS)):

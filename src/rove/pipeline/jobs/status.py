@@ -1,16 +1,16 @@
-"""How a job of the pipeline is doing, in a file that anybody may read; and who runs it.
+"""The status of the pipeline's jobs, in files; and the lock of the process that runs a job.
 
-    <out>/match/_status.json    replaced whenever there is news, twice a second at most
-    <out>/match/_lock           held by the process that runs the job, as long as it lives
-    <out>/match/_stop           asks that process to end
+    <out>/match/_status.json    replaced when the status changes, twice a second at most
+    <out>/match/_lock           locked by the process that runs the job, as long as it lives
+    <out>/match/_stop           a request to that process to end
 
-Files, because they need no server, survive the process, and work over a shared folder. The lock is
-the operating system's: it is gone with the process, however that ended, so a status that says
-`running` while nobody holds the lock is the last word of a process that was killed.
+Files need no server, outlive the process, and work over a shared folder. The lock is the operating
+system's: it is released when the process ends, however that happens. So a status of `running`
+without a lock was written by a process that was killed.
 
-In an object store there are no locks. There a status is written every few seconds, and one that has
-been silent for long is that of a process that was killed. Two runs are kept apart by their tables:
-of two that commit at one time, one gets an error.
+Object stores have no locks. There a status is written every few seconds, and a status that was not
+updated for long is that of a killed process. Two concurrent runs are kept apart by their tables: if
+both commit, one of them gets an error.
 """
 
 from __future__ import annotations
@@ -49,42 +49,42 @@ LOCK: Final = "_lock"
 STOP: Final = "_stop"
 WRITE_EVERY_S: Final = 0.5
 STORE_EVERY_S: Final = 5.0
-"""How often an object store is written to, or asked whether to stop."""
+"""How often the status is written to an object store, and the stop request polled."""
 READS_MAX: Final = 3
-"""An object that is replaced while it is read comes in part."""
+"""Attempts: an object that is replaced while it is read may be read in part."""
 SILENT_S: Final = 60.0
-"""Whoever has not written a status to an object store for so long runs no more."""
+"""A job that has not updated its status in an object store for so long is taken for killed."""
 RATE_S: Final = 30.0
-"""Rates are over this time, or since the start."""
+"""Rates are averages over this time, or since the start."""
 NOTES_MAX: Final = 5
 PATIENCE_S: Final = 0.5
-"""Somebody who only asks whether the lock is held has it for a moment himself."""
+"""How long to wait for the lock: a process that checks it (`is_held`) has it for a moment."""
 
 State = Literal["starting", "running", "done", "stopped", "failed", "killed"]
 ALIVE: Final[frozenset[State]] = frozenset({"starting", "running"})
 
 
 class StatusError(RoveError):
-    """A job's folder is somebody else's, or cannot be read."""
+    """A job's folder is locked by another run, or cannot be read."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job says after each step."""
+    """What a job reports after each step."""
 
     position: int
-    """Everything up to this position of the log is done."""
+    """The log is processed up to this position."""
     rows_in: int = 0
-    """Of this step, as are the others."""
+    """All figures are of this step."""
     rows_out: int = 0
     at: float | None = None
-    """When the last row of it was published."""
+    """When the last row of the step was published."""
     batch: int | None = None
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
 
 
 class Status(msgspec.Struct, kw_only=True):
-    """A job, as a process runs it or ran it last."""
+    """The status of a job, of its running or its last process."""
 
     job: str
     state: State = "starting"
@@ -94,22 +94,22 @@ class Status(msgspec.Struct, kw_only=True):
     updated_at: float
     batch: int | None = None
     batches: int = 0
-    """Since the start, as are the rows."""
+    """Since the start of the process, as are the rows."""
     position: int = -1
     lake_position: int = -1
     lag_rows: int = 0
-    """Positions that the lake is ahead; of all kinds, so at least as many as rows."""
+    """Positions between the job and the end of the lake; at least as many as there are rows."""
     lag_s: float = 0.0
-    """Age of the last row that is done, while there are others."""
+    """Age of the last row that was processed; 0 if there are no more rows."""
     rows_in: int = 0
     rows_out: int = 0
     rows_in_per_s: float = 0.0
     rows_out_per_s: float = 0.0
     batch_s: float = 0.0
-    """How long the last batch took; with all that Spark does around it, `trigger_s`."""
+    """Duration of the last batch; `trigger_s` includes what Spark does around it."""
     trigger_s: float | None = None
     notes: list[str] = []
-    """The last few things that somebody should look at."""
+    """The last few notes for the operator."""
     last_error: str | None = None
 
 
@@ -117,18 +117,18 @@ class Reporter:
     """Keeps the status of one job up to date. Any thread."""
 
     def __init__(
-        self, location: Location, job: str, tell: Callable[[Status], None] = lambda status: None
+        self, location: Location, job: str, record: Callable[[Status], None] = lambda status: None
     ) -> None:
-        """`tell` gets what is written; it must not wait."""
+        """`record` is called with every status that is written; it must not block."""
         now = time.time()
-        self._tell = tell
+        self._record = record
         self._uri = resolved(location)
-        self._is_near = folder_of(self._uri) is not None
-        self._asked_s = -STORE_EVERY_S
+        self._is_local = folder_of(self._uri) is not None
+        self._polled_s = -STORE_EVERY_S
         self._lock = threading.Lock()
         self._written_at = 0.0
         self._recent: deque[tuple[float, int, int]] = deque([(now, 0, 0)])
-        """When, and how many rows were in and out by then."""
+        """Moments, with the rows in and out up to then."""
         self._at: float | None = None
         self.status = Status(
             job=job, pid=os.getpid(), host=socket.gethostname(), started_at=now, updated_at=now
@@ -136,7 +136,7 @@ class Reporter:
         self._write(now)
 
     def progress(self, step: Progress) -> None:
-        """One more step is done."""
+        """Add a finished step."""
         with self._lock:
             now, status = time.time(), self.status
             status.state = "running"
@@ -152,7 +152,7 @@ class Reporter:
             self._look(now)
 
     def look(self, lake_position: int | None = None, trigger_s: float | None = None) -> None:
-        """Time has passed: say how far the lake is now, and how fast it goes."""
+        """Refresh the lake's position and the rates."""
         with self._lock:
             if lake_position is not None:
                 self.status.lake_position = lake_position
@@ -161,26 +161,26 @@ class Reporter:
             self._look(time.time())
 
     def end(self, state: State, error: str | None = None) -> None:
-        """The last word."""
+        """Write the final status."""
         with self._lock:
             now = time.time()
             self.status.state, self.status.last_error = state, error
             self._count(now)
             self._write(now)
 
-    def is_asked_to_stop(self) -> bool:
-        """Whether somebody wants the job to end."""
+    def is_stop_requested(self) -> bool:
+        """Whether the stop file was written."""
         now_s = time.monotonic()
-        if not self._is_near and now_s - self._asked_s < STORE_EVERY_S:
+        if not self._is_local and now_s - self._polled_s < STORE_EVERY_S:
             return False
-        self._asked_s = now_s
+        self._polled_s = now_s
         with contextlib.suppress(LakeError):
             return read_bytes(self._uri, STOP) is not None
         return False
 
     def _look(self, now: float) -> None:
         self._count(now)
-        if now - self._written_at >= (WRITE_EVERY_S if self._is_near else STORE_EVERY_S):
+        if now - self._written_at >= (WRITE_EVERY_S if self._is_local else STORE_EVERY_S):
             self._write(now)
 
     def _count(self, now: float) -> None:
@@ -199,13 +199,15 @@ class Reporter:
 
     def _write(self, now: float) -> None:
         self._written_at = now
-        with contextlib.suppress(LakeError):  # no job ends because nobody can be told how it is
+        with contextlib.suppress(
+            LakeError
+        ):  # a job must not fail because its status cannot be written
             write_whole(child(self._uri, STATUS), [msgspec.json.encode(self.status)])
-        self._tell(self.status)
+        self._record(self.status)
 
 
 def status_readings(status: Status) -> list[Reading]:
-    """How a job is, for the metrics database."""
+    """A status as readings for the metrics database."""
     labels = labels_text({"job": status.job})
     figures = {
         "rove_pipeline_running": float(status.state in ALIVE),
@@ -219,12 +221,12 @@ def status_readings(status: Status) -> list[Reading]:
     return [Reading(metric, labels, status.updated_at, value) for metric, value in figures.items()]
 
 
-# --- who runs it ----------------------------------------------------------------------------------
+# --- the lock -------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def held(location: Location, job: str) -> Iterator[None]:
-    """Be the only one who runs this job there; StatusError names the other."""
+    """Hold the lock of a job's folder; StatusError names the process that has it."""
     uri = resolved(location)
     if (folder := folder_of(uri)) is None:
         remove(uri, STOP)
@@ -243,19 +245,19 @@ def held(location: Location, job: str) -> Iterator[None]:
                 f"another run{who} holds {folder}; `rove pipeline stop {job} --out "
                 f"{folder.parent}` ends it, or choose another --out"
             )
-        (folder / STOP).unlink(missing_ok=True)  # it was meant for the one before
+        (folder / STOP).unlink(missing_ok=True)  # it was meant for an earlier run
         yield
 
 
 def _runs(uri: str, status: Status) -> bool:
-    """Whether the process lives that has said this last."""
+    """Whether the process that wrote this status is alive."""
     if (folder := folder_of(uri)) is not None:
         return is_held(folder)
     return status.state in ALIVE and time.time() - status.updated_at < SILENT_S
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a process runs the job of this folder."""
+    """Whether a process holds the lock of this folder."""
     try:
         file = (folder / LOCK).open()
     except OSError:
@@ -277,11 +279,11 @@ def _took(descriptor: int, kind: int, patience_s: float = 0.0) -> bool:
             return True
 
 
-# --- what others see ------------------------------------------------------------------------------
+# --- reading a status -----------------------------------------------------------------------------
 
 
 def read_status(location: Location) -> Status | None:
-    """What the job of this folder said last; None if there never was one."""
+    """The last status in a job's folder; None if there is none."""
     uri = resolved(location)
     reads = READS_MAX if folder_of(uri) is None else 1
     while True:
@@ -295,7 +297,7 @@ def read_status(location: Location) -> Status | None:
 
 
 def statuses(out: Location, jobs: Iterable[str] = ()) -> list[Status]:
-    """The jobs of a run, or some of them; StatusError if there are none."""
+    """The status of all or some jobs in an output folder; StatusError if there are none."""
     wanted, uri = set(jobs), resolved(out)
     found: list[Status] = []
     for name in folders(uri):
@@ -315,7 +317,7 @@ def statuses(out: Location, jobs: Iterable[str] = ()) -> list[Status]:
 
 
 def ask_to_stop(out: Location, jobs: Iterable[str], wait_s: float) -> list[Status]:
-    """Ask running jobs to end, and wait; StatusError if there are none, or they do not."""
+    """Stop running jobs, and wait; StatusError if there are none, or they do not stop."""
     uri = resolved(out)
     alive = [status for status in statuses(uri, jobs) if status.state in ALIVE]
     if not alive:
@@ -329,7 +331,7 @@ def ask_to_stop(out: Location, jobs: Iterable[str], wait_s: float) -> list[Statu
             if time.monotonic() > deadline:
                 raise StatusError(
                     f"{status.job} (process {status.pid} on {status.host}) has not ended within "
-                    f"{wait_s:g} s; it will after its batch, or end the process"
+                    f"{wait_s:g} s; it will end after its batch; or kill the process"
                 )
             time.sleep(0.1)
     return statuses(uri, [status.job for status in alive])

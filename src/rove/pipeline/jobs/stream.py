@@ -4,23 +4,23 @@
                        │                                   └▶ rows for ranked windows    ├▶ commits
     subscription events up to `last` ─▶ index                 └▶ tasks by bucket ────────┘
 
-A micro-batch is a stretch of the log. The subscriptions' events in that stretch bring the index up
-to date before it is matched, and every version in the index holds between two positions; so what a
-publication meets does not depend on where batches end, a batch that is repeated gives the same, and
-subscriptions are replaced while it runs, between two publications exactly.
+A micro-batch is a range of positions in the log. The subscription events of that range are applied
+to the index before the batch is matched, and every version in the index holds between two
+positions. So the matches of a publication do not depend on where batches end, a repeated batch
+gives the same result, and a subscription can change between any two publications.
 
-Which stretch it is, the batch itself says: its rows are slices, and they cover it. What of it is
-done, the output says (`rove.pipeline.jobs.notifications`). Spark's checkpoint is Spark's: nothing
-here reads it, and a query that has lost it goes on where the output ends.
+The rows of a batch are slices; together they say which range it is. Which part of the range is
+already processed is known from the output (`rove.pipeline.jobs.notifications`). Nothing here reads
+Spark's checkpoint, and a query without its checkpoint resumes where the output ends.
 
-Spark moves names here: tasks get a slice and answer with the name of a file. There is no shuffle.
-Ranked subscriptions need one order over all publications; what their conditions let through goes by
-bucket into scratch files, and a second job runs each bucket's windows over it. `transformWithState`
-would do the same with a value of bytes for each bucket, but every row and every state would pass
-through the JVM; it was measured at 70,700 rows/s.
+Spark transports only names: a task gets a slice and returns the name of a file. There is no
+shuffle. Ranked subscriptions need one order over all publications: rows that pass their conditions
+are written to scratch files by bucket, and a second job runs each bucket's windows over them.
+`transformWithState` would do the same with a value of bytes for each bucket, but every row and
+every state would pass through the JVM; it was measured at 70,700 rows/s.
 
-Time passes for windows up to the last publication of a batch: what moves up when something leaves a
-window is told with the next publication that the lake gets, whatever its topic.
+Windows advance to the last publication of a batch. So a notification about a publication that moves
+up because another left the window is sent with the next publication in the lake, on any topic.
 
 A micro-batch costs 0.2 to 0.4 s however small it is. A start reads the events of the lake since the
 last snapshot (`rove.pipeline.lake.snapshots`) and builds the index, 0.1 to 0.2 ms a subscription.
@@ -76,11 +76,11 @@ if TYPE_CHECKING:
     from rove.pipeline.jobs.job import JobContext, JobSettings
 
 TRIGGER_S: Final = 0.1
-"""How often is looked whether there is something new, unless told otherwise."""
+"""How often to look for new rows, by default."""
 BUCKETS: Final = 8
-"""Groups of ranked subscriptions, unless told otherwise."""
+"""Number of groups of ranked subscriptions, by default."""
 DRAIN_S: Final = 30.0
-"""How long a stop waits for the batch that runs."""
+"""How long `stop` waits for the running batch."""
 LOOK_EVERY_S: Final = 0.5
 
 
@@ -92,7 +92,7 @@ class StreamError(RoveError):
 
 
 class MatchTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task of the first job is told."""
+    """A task of the first job."""
 
     slice: Slice
     index: IndexSpec
@@ -102,20 +102,20 @@ class MatchTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SliceMatches(msgspec.Struct, frozen=True, kw_only=True):
-    """What it says when it is done."""
+    """Its result."""
 
     rows: int
     at_us: int | None
-    """When the last of them was published."""
+    """When the last row was published."""
     found: NewFile | None
     scratch: str | None = None
-    """A file with what ranked windows are to be shown, a row group for each bucket."""
+    """A file with the rows for ranked windows, a row group for each bucket."""
     groups: dict[int, int] = {}
     """The row group by bucket."""
 
 
 def match_slice(work: MatchTask) -> SliceMatches:
-    """Read, match, write; what is found is in the order of positions."""
+    """Read, match and write a slice; notifications are in the order of positions."""
     publications = read_slice(work.slice)
     versions = opened(work.index)
     pieces = publications.combine_chunks().to_batches(READ_ROWS)
@@ -145,7 +145,7 @@ def _as_notifications(pairs: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _write_scratch(out: str, rows: pa.Table) -> tuple[str | None, dict[int, int]]:
-    """Rows by bucket in a file that lasts for this batch; it need not survive the machine."""
+    """Write rows by bucket to a file that is needed for this batch only, so it is not flushed."""
     buckets = sorted(rows["bucket"].unique().to_pylist())
     if not buckets:
         return None, {}
@@ -164,42 +164,42 @@ def _write_scratch(out: str, rows: pa.Table) -> tuple[str | None, dict[int, int]
 
 
 class RankTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task of the second job is told."""
+    """A task of the second job."""
 
     out: str
     own: tuple[int, ...]
-    """The buckets that it runs,"""
+    """The buckets that this task runs."""
     buckets: int
-    """of so many."""
+    """The number of all buckets."""
     last: int
     events: list[Event]
-    """Those of the stretch that concern its buckets."""
+    """Events of the batch that concern its buckets."""
     until: float | None
     rows: dict[int, list[tuple[str, int]]]
-    """By bucket, scratch files and row groups in order."""
+    """Scratch files and row groups in order, by bucket."""
     states: dict[int, str]
-    """The file with what the stretch before left, by bucket."""
+    """The file with the state after the previous batch, by bucket."""
     sequence: int
-    """Of the last ranked notification before this stretch."""
+    """The last ranked sequence before this batch."""
 
 
 class RankedBuckets(msgspec.Struct, frozen=True, kw_only=True):
-    """What it says when it is done."""
+    """Its result."""
 
     own: tuple[int, ...]
     found: NewFile | None
     states: NewFile
     sequence: int
-    """The greatest that it has given."""
+    """The greatest sequence that it has used."""
 
 
 def rank_buckets(work: RankTask) -> RankedBuckets:
-    """Bring buckets' windows up to date, and say what came out and where they are now."""
+    """Run the windows of some buckets; returns their notifications and new states."""
     found = [SCHEMA.empty_table()]
     states: list[bytes] = []
     before = _states_before(work)
     for bucket in work.own:
-        told_ones, state = run_bucket(
+        notifications, state = run_bucket(
             bucket,
             work.buckets,
             before.get(bucket),
@@ -207,9 +207,9 @@ def rank_buckets(work: RankTask) -> RankedBuckets:
             _scratch_rows(work, bucket),
             work.until,
         )
-        turns = np.arange(len(told_ones), dtype=np.int64) * work.buckets
+        turns = np.arange(len(notifications), dtype=np.int64) * work.buckets
         numbers = pa.array(work.sequence + 1 + bucket + turns)
-        found.append(told_ones.append_column("sequence", numbers).cast(SCHEMA))
+        found.append(notifications.append_column("sequence", numbers).cast(SCHEMA))
         states.append(state)
     rows = pa.concat_tables(found)
     saved = {
@@ -251,27 +251,27 @@ def _concerns(event: Event, bucket: int, buckets: int) -> bool:
 
 
 class MatchStream:
-    """The query over one lake into one output. Whoever goes on after an error makes another."""
+    """The query over one lake into one output. After an error, make a new object."""
 
     def __init__(
         self,
         spark: SparkSession | None,
         settings: JobSettings,
         location: Location,
-        told: Callable[[Progress], None] = lambda _: None,
+        report: Callable[[Progress], None] = lambda _: None,
     ) -> None:
-        """The output is at `location`; `told` is called after every batch, in its thread.
+        """The output is at `location`; `report` is called after every batch, in its thread.
 
-        Without Spark there is no query, and `take` does everything in this process.
+        Without Spark there is no query, and `take` runs all tasks in this process.
         """
         self.lake = Lake(settings.lake)
         self.output = MatchOutput(location, settings.start)
         self.error: BaseException | None = None
-        """Why a batch failed, as it was raised; Spark only has the text of it."""
+        """The exception of a failed batch; Spark only has its text."""
         self._settings = settings
         self._buckets = settings.buckets or BUCKETS
         self._spark = spark
-        self._told = told
+        self._report = report
         self._tasks = 1 if spark is None else spark.sparkContext.defaultParallelism
         self._is_stopping = threading.Event()
         self._running = threading.Lock()
@@ -280,11 +280,11 @@ class MatchStream:
         self._events_up_to = BEGINNING
         self._events_since_snapshot = 0
         self._ranked: set[int] = set()
-        """Numbers of ranked subscriptions that have not ended."""
+        """Numbers of active ranked subscriptions."""
 
     def start(self) -> StreamingQuery:
-        """Follow the lake, or take what is there and end."""
-        assert self._spark is not None, "a query is Spark's"
+        """Start the query: follow the lake, or process what it has now."""
+        assert self._spark is not None, "there is no query without Spark"
         settings = self._settings
         check_streams()
         data_source.register(self._spark)
@@ -304,7 +304,7 @@ class MatchStream:
         return writer.trigger(processingTime=f"{round(pause_s * 1000)} milliseconds").start()
 
     def _checkpoint(self) -> str:
-        """Where Spark's own notes are: a folder that passes will do, the output knows as well."""
+        """Where Spark keeps its checkpoint. It may be temporary: the output has positions."""
         if self._settings.checkpoint is not None:
             return str(self._settings.checkpoint)
         if folder_of(self.output.uri) is not None:
@@ -312,7 +312,7 @@ class MatchStream:
         return str(folder_of_process("checkpoint") / uuid.uuid4().hex)
 
     def stop(self, query: StreamingQuery) -> None:
-        """End after the batch that runs; one that takes too long is repeated later."""
+        """Stop after the running batch; one that takes longer than `DRAIN_S` is repeated later."""
         self._is_stopping.set()
         if self._running.acquire(timeout=DRAIN_S):
             self._running.release()
@@ -334,14 +334,14 @@ class MatchStream:
                 raise
 
     def take(self, batch: int, slices: Sequence[Slice]) -> None:
-        """Do what these slices, which cover a stretch of positions, have of what is not done."""
+        """Process slices that cover a range, without what the output has already."""
         for after, last in self.output.missing(slices[0].after, slices[-1].up_to):
             within = [
                 msgspec.structs.replace(
                     one, after=max(one.after, after), up_to=min(one.up_to, last)
                 )
                 for one in slices
-                if one.pieces and one.up_to > after and one.after < last
+                if one.files and one.up_to > after and one.after < last
             ]
             self._run(batch, after, last, within)
 
@@ -349,7 +349,7 @@ class MatchStream:
         begun = time.perf_counter()
         has_states = bool(self.output.states)
         if self._events_up_to == BEGINNING:
-            self._go_on(after, has_windows=has_states)
+            self._load_snapshot(after, has_windows=has_states)
         events = self._follow(last, since=after if has_states else BEGINNING)
         buckets = self._buckets if self._ranked or has_states else 0
         index, out = self._index.spec(after), self.output.uri
@@ -364,11 +364,11 @@ class MatchStream:
             [(each.states, each.own) for each in ranked],
             max((each.sequence for each in ranked), default=self.output.sequence),
         )
-        self._keep_snapshot()
+        self._save_snapshot()
         for each in matched:
             if each.scratch is not None:
                 remove(out, each.scratch)
-        self._told(
+        self._report(
             Progress(
                 position=last,
                 batch=batch,
@@ -379,8 +379,8 @@ class MatchStream:
             )
         )
 
-    def _go_on(self, after: int, *, has_windows: bool) -> None:
-        """Begin with the subscriptions that were kept, if that is not too late for windows."""
+    def _load_snapshot(self, after: int, *, has_windows: bool) -> None:
+        """Start from the snapshot of subscriptions, unless new windows need earlier events."""
         found = snapshots.load(self.output.uri, self.lake.id, self._engine, after)
         ranked = {one.number for one in found.versions if is_ranked(one.text)} if found else set()
         if found is None or (ranked and not has_windows):
@@ -388,8 +388,8 @@ class MatchStream:
         self._index.go_on(found.position, found.versions, found.durable)
         self._events_up_to, self._ranked = found.position, ranked
 
-    def _keep_snapshot(self) -> None:
-        """So that the next start need not read what was read until now."""
+    def _save_snapshot(self) -> None:
+        """Save the subscriptions, so that the next start reads only later events."""
         if self._events_since_snapshot < max(snapshots.EVENTS_MIN, len(self._index)):
             return
         snapshot = SubscriptionSnapshot(
@@ -399,7 +399,7 @@ class MatchStream:
         self._events_since_snapshot = 0
 
     def _follow(self, last: int, since: int) -> list[Event]:
-        """Bring the index up to a position; the events since another that windows must see."""
+        """Update the index to a position; returns the events for windows since another position."""
         for_windows: list[Event] = []
 
         def noted() -> Iterator[Event]:
@@ -472,7 +472,7 @@ def _last_moment(matched: Sequence[SliceMatches]) -> float | None:
 
 
 def run_job(context: JobContext) -> None:
-    """Match until the lake is done, or until it is asked to stop."""
+    """Match until the lake is processed (`once`) or the job is stopped."""
     stream = MatchStream(context.spark, context.settings, context.location, context.report)
     query = stream.start()
     listener = _ProgressListener(context, str(query.id))
@@ -493,14 +493,14 @@ def run_job(context: JobContext) -> None:
 
 
 class _ProgressListener(StreamingQueryListener):  # type: ignore[misc]
-    """Hears from Spark how long a trigger took as a whole, and how far the lake was by then."""
+    """Reports the duration of each trigger and the position of the lake from Spark's events."""
 
     def __init__(self, context: JobContext, query: str) -> None:
         self._context = context
         self._query = query
 
     def onQueryStarted(self, event: Any) -> None:
-        """The job knows."""
+        """Not needed."""
 
     def onQueryProgress(self, event: Any) -> None:
         progress = event.progress
@@ -510,7 +510,7 @@ class _ProgressListener(StreamingQueryListener):  # type: ignore[misc]
             self._context.look(trigger_s, latest.get("position"))
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing new."""
+        """Not needed."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """The job knows."""
+        """Not needed."""

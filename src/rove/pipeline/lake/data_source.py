@@ -1,25 +1,24 @@
 """The lake as a source of Spark: `spark.read.format("rove")` and `spark.readStream.format("rove")`.
 
-What is written with this format goes to a broker (`rove.pipeline.spark.broker_sink`).
+Writing with this format publishes rows to a broker (`rove.pipeline.spark.broker_sink`).
 
-Delta's own reader needs a jar, and knows versions. Here an offset is a position of the log. A
-micro-batch is what lies in `(start, end]`, whatever files it is in by then: compaction changes
-nothing, and read again it is the same. It never reaches beyond what the lake says is complete. That
-is what makes a repeated batch equal and lets subscriptions be replaced exactly between two
+Delta's own reader needs a jar, and its offsets are versions of the table. Here an offset is a
+position of the log. A micro-batch is the rows in `(start, end]`, whatever files have them:
+compaction changes nothing, and a repeated batch is the same. A batch ends at the position up to
+which the lake is complete, at the latest. So subscriptions can change exactly between two
 publications.
 
-What is read is cut into *slices* of positions, one per task; a file on a border is read by both,
-each taking its rows (row groups that lie outside are not read). Slices are in order, and rows in
-them are.
+The range is cut into *slices* of positions, one per task; a file on a border is read by both tasks,
+each taking its rows (row groups outside are not read). Slices are in order, and so are their rows.
 
-Two contents: `rows` are a table. `slices` are only what is to be read, one row per slice; whoever
-takes it calls `read_slice` in the task. They cover the stretch, so a batch says where it ends. Rows
-instead go to the JVM, are taken apart there, and are Arrow again for the next Python worker
-(`rove.bench.pipeline.stream` measures both).
+There are two contents: `rows` are a table. `slices` have one row per slice, which says what to
+read; the task calls `read_slice`. Slices cover the range, so a batch says where it ends. Rows
+instead go to the JVM, which converts them, and are converted to Arrow again for the next Python
+worker (`rove.bench.pipeline.stream` measures both).
 
-Spark's filters on `position`, `channel` and `day` keep whole files from being read. A file
-that a task does not find is an error: what retention or compaction has removed from the table stays
-for hours, so it means that the executor does not see the lake.
+Spark's filters on `position`, `channel` and `day` skip whole files. A missing file is an error:
+files that retention or compaction has removed from the table stay for hours, so it means that the
+executor does not see the lake.
 """
 
 # ruff: noqa: N802 (Spark's names)
@@ -85,9 +84,9 @@ NAME: Final = "rove"
 BEGINNING: Final = NOTHING
 """Before every position."""
 ROWS_MAX: Final = 200_000
-"""Rows of a micro-batch, unless told otherwise."""
+"""Rows of a micro-batch, by default."""
 SLICE_POSITIONS_MIN: Final = 4096
-"""Less is not worth a task of its own."""
+"""Fewer positions are not worth a task of their own."""
 READ_ROWS: Final = 65_536
 """Rows of a record batch."""
 READ_BYTES: Final = 64 * 1024 * 1024
@@ -106,7 +105,7 @@ class SourceError(RoveError):
 
 
 class SliceFile(msgspec.Struct, frozen=True, array_like=True):
-    """A file, and what is known of all its rows."""
+    """A file, with the columns that are the same for all its rows."""
 
     path: str
     kind: str = ""
@@ -115,20 +114,20 @@ class SliceFile(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """What one task reads: rows at positions in `(after, up_to]` of these files."""
+    """The rows of one task: those of these files at positions in `(after, up_to]`."""
 
     after: int
     up_to: int
     lake: str
-    pieces: tuple[SliceFile, ...]
+    files: tuple[SliceFile, ...]
     among: tuple[str, ...] | None = None
     """The channels that are read together; None: all."""
     repeats: bool = False
-    """Whether a row comes for each of them that keeps it, or once."""
+    """Whether a row is repeated for each of these channels that keeps it."""
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the query was told, checked."""
+    """The options of a query, checked."""
 
     lake: str
     kind: str = "publications"
@@ -138,21 +137,21 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     days: str = ""
     """From and to, as JSON."""
     start: int = BEGINNING
-    """A new query begins after this position."""
+    """A new query starts after this position."""
     end: int = _COMPLETE
-    """A query that is no stream ends there."""
+    """A batch query ends at this position."""
     max_rows: int = ROWS_MAX
     slices: int = 2
     """Tasks, at most."""
     repeats: bool = False
-    """Whether a row comes for each channel that keeps it, or once."""
+    """Whether a row is repeated for each channel that keeps it."""
     content: str = "rows"
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> SourceOptions:
         """Options as Spark has them, in lower case or as they were written."""
         found = {name.lower(): value for name, value in given.items()}
-        if "path" in found:  # what `.load(path)` says
+        if "path" in found:  # the argument of `.load(path)`
             found["lake"] = found.pop("path")
         if "lake" not in found:
             raise SourceError(f'{NAME} needs the option "lake": where the lake is')
@@ -165,7 +164,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
         if options.kind not in KINDS:
             raise SourceError(f'"kind" of {NAME} is one of {", ".join(KINDS)}, not {options.kind}')
         try:
-            options.among, options.between  # noqa: B018 (what is no JSON raises)
+            options.among, options.between  # noqa: B018 (invalid JSON raises)
         except msgspec.MsgspecError as error:
             raise SourceError(
                 f'"channels" of {NAME} is a JSON list of names, "days" of first and last: {error}'
@@ -202,7 +201,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
         return [
             InputPartition(msgspec.structs.replace(one, repeats=self.repeats))
             for one in found
-            if one.pieces or self.content == "slices"
+            if one.files or self.content == "slices"
         ]
 
     def read_partition(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -217,7 +216,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LakeDataSource(DataSource):  # type: ignore[misc]
-    """`rove`; `register` makes it known to a session."""
+    """The data source `rove`; `register` adds it to a session."""
 
     @classmethod
     def name(cls) -> str:
@@ -238,7 +237,7 @@ class LakeDataSource(DataSource):  # type: ignore[misc]
 
     def writer(self, schema: Any, overwrite: bool) -> BrokerWriter:
         if overwrite:
-            raise SourceError('what was published stays so; write with .mode("append")')
+            raise SourceError('publications cannot be overwritten; write with .mode("append")')
         return BrokerWriter(SinkOptions.read(self.options, schema.names))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> BrokerStreamWriter:
@@ -246,14 +245,14 @@ class LakeDataSource(DataSource):  # type: ignore[misc]
 
 
 class LakeReader(DataSourceReader):  # type: ignore[misc]
-    """Plans in one process beside the driver, reads in the tasks."""
+    """Plans partitions in a process beside the driver, and reads them in tasks."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._filters: list[Filter] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """They spare files; Spark looks at the rows itself."""
+        """Use filters to skip files. All are returned, so Spark filters the rows itself."""
         self._filters = filters
         return filters
 
@@ -275,7 +274,7 @@ class LakeReader(DataSourceReader):  # type: ignore[misc]
 
 
 class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Likewise, micro-batch by micro-batch."""
+    """The same for a stream, micro-batch by micro-batch."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -284,7 +283,7 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._listed: tuple[int, int, list[LogFile]] = (BEGINNING, BEGINNING, [])
 
     def __getstate__(self) -> dict[str, Any]:
-        """What goes to tasks: they read what they are told, and need not see the table."""
+        """Tasks get only the options: they read slices, and do not open the table."""
         return {"_options": self._options}
 
     def initialOffset(self) -> dict[str, int]:
@@ -319,7 +318,7 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return self._options.read_partition(partition)
 
     def _files(self, after: int, up_to: int) -> list[LogFile]:
-        """What was listed for finding the end of a batch serves for cutting it."""
+        """The files of a batch; the list that was read to find its end is used again."""
         listed_after, listed_up_to, files = self._listed
         if after != listed_after or up_to > listed_up_to:
             files = self._options.files(self._lake, after, up_to)
@@ -328,10 +327,10 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
 
 def register(spark: Any) -> None:
-    """Let this session know the source by its name; SourceError says what to set first."""
+    """Register the source in a session; SourceError says what must be set first."""
     if int(spark.conf.get(_BATCH_ROWS)) < 1:
         raise SourceError(
-            f"Spark reads no Python source without a bound; set {_BATCH_ROWS} to 10000"
+            f"Spark needs a limit to read Python data sources; set {_BATCH_ROWS} to 10000"
         )
     check_executors(spark)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
@@ -345,15 +344,15 @@ def schema_of(names: Iterable[str]) -> pa.Schema:
     return pa.schema([SCHEMA.field(name) for name in names])
 
 
-def may_hold(file: LogFile, asked: Filter) -> bool:
-    """Whether a file may have rows that pass one of Spark's filters; True where it is not known."""
-    if len(asked.attribute) != 1:
+def may_hold(file: LogFile, condition: Filter) -> bool:
+    """Whether a file may have rows that pass one of Spark's filters; True if unknown."""
+    if len(condition.attribute) != 1:
         return True
-    (name,) = asked.attribute
+    (name,) = condition.attribute
     low, high = _ends(file, name)
     if low is None or high is None:
         return True
-    match asked:
+    match condition:
         case EqualTo(value=value):
             return bool(low <= value <= high)
         case In(value=values):
@@ -370,7 +369,7 @@ def may_hold(file: LogFile, asked: Filter) -> bool:
 
 
 def _ends(file: LogFile, name: str) -> tuple[Any, Any]:
-    """The least and the greatest value of a column, where they are known."""
+    """The least and the greatest value of a column; None if unknown."""
     if name == "position":
         return file.first, file.last
     if name == "channel" and file.channel:
@@ -382,10 +381,10 @@ def _ends(file: LogFile, name: str) -> tuple[Any, Any]:
 
 
 def end_of_batch(lake: Log, files: Sequence[LogFile], after: int, up_to: int, rows_max: int) -> int:
-    """The position up to which there are at most so many rows; `up_to` if there are not more.
+    """The position up to which there are at most `rows_max` rows; `up_to` at the latest.
 
-    What is known of files bounds the number of rows; only where that is too many, positions are
-    read.
+    The row counts of files bound the number of rows; positions are read only if they exceed the
+    limit.
     """
     if sum(min(file.rows, up_to - max(after, file.first - 1)) for file in files) <= rows_max:
         return up_to
@@ -407,7 +406,7 @@ def slices(
     lake: str,
     among: tuple[str, ...] | None = None,
 ) -> list[Slice]:
-    """Cut a range of positions into slices of like length, in order; some may have no files."""
+    """Cut a range of positions into slices of equal length, in order; some may have no files."""
     files = list(files)
     if up_to <= after:
         return []
@@ -415,17 +414,17 @@ def slices(
     borders = [after + (up_to - after) * index // count for index in range(count + 1)]
     found: list[Slice] = []
     for low, high in itertools.pairwise(borders):
-        pieces = tuple(
+        sources = tuple(
             _slice_file(file) for file in files if file.first <= high and file.last > low
         )
-        found.append(Slice(low, high, lake, pieces, among))
+        found.append(Slice(low, high, lake, sources, among))
     return found
 
 
 def read_slice(one: Slice, schema: pa.Schema | None = None) -> pa.Table:
-    """Its rows in order."""
+    """The rows of a slice, in order."""
     wanted = schema_of(COLUMNS) if schema is None else schema
-    tables = [_read_file(one, piece, wanted) for piece in one.pieces]
+    tables = [_read_file(one, source, wanted) for source in one.files]
     if not tables:
         return wanted.empty_table()
     return in_order(pa.concat_tables(tables)).select(wanted.names)
@@ -439,8 +438,8 @@ def whole(lake: Log, kind: str = "publications", up_to: int | None = None) -> pa
 
 def one_slice(lake: Log, kind: str = "publications", up_to: int | None = None) -> Slice:
     """All rows of a kind as one slice."""
-    pieces = tuple(map(_slice_file, lake.files(kind, up_to=up_to)))
-    return Slice(NOTHING, _COMPLETE if up_to is None else up_to, lake.uri, pieces)
+    sources = tuple(map(_slice_file, lake.files(kind, up_to=up_to)))
+    return Slice(NOTHING, _COMPLETE if up_to is None else up_to, lake.uri, sources)
 
 
 def _slice_file(file: LogFile) -> SliceFile:
@@ -448,7 +447,7 @@ def _slice_file(file: LogFile) -> SliceFile:
 
 
 def rows_of(batches: Iterator[pa.RecordBatch], names: Iterable[str]) -> Iterator[pa.RecordBatch]:
-    """What a task is given: rows as they are, or slices, which it reads itself."""
+    """The rows of a task's input, which has either rows or slices to be read."""
     schema = schema_of(names)
     for batch in batches:
         if batch.schema.names != ["slice"]:
@@ -459,24 +458,24 @@ def rows_of(batches: Iterator[pa.RecordBatch], names: Iterable[str]) -> Iterator
 
 
 def batches_of(rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Bounded in rows and, about, in bytes."""
+    """Record batches with a limited number of rows and, about, of bytes."""
     count = max(1, min(READ_ROWS, READ_BYTES * rows.num_rows // max(1, rows.nbytes)))
     for begin in range(0, rows.num_rows, count):
         yield from rows.slice(begin, count).combine_chunks().to_batches()
 
 
-def _read_file(one: Slice, piece: SliceFile, schema: pa.Schema) -> pa.Table:
+def _read_file(one: Slice, source: SliceFile, schema: pa.Schema) -> pa.Table:
     stored = [name for name in schema.names if name not in _OF_PATH]
-    with open_parquet(one.lake, piece.path) as file:
+    with open_parquet(one.lake, source.path) as file:
         names = list(dict.fromkeys(["position", *stored, EARLIER]))
         if absent := set(names) - set(file.schema_arrow.names):
-            raise SourceError(f"{piece.path} has no column {', '.join(sorted(absent))}")
+            raise SourceError(f"{source.path} has no column {', '.join(sorted(absent))}")
         table = read_within(file, names, one.after, one.up_to)
     if not one.repeats:
         table = table.filter(_is_first(table[EARLIER], one.among))
     for name in _OF_PATH:
         if name in schema.names:
-            value = getattr(piece, name) or None
+            value = getattr(source, name) or None
             field = schema.field(name)
             table = table.append_column(
                 field, pa.array([value] * table.num_rows, pa.string()).cast(field.type)
@@ -486,7 +485,7 @@ def _read_file(one: Slice, piece: SliceFile, schema: pa.Schema) -> pa.Table:
 
 
 def _is_first(earlier: Any, among: tuple[str, ...] | None) -> Any:
-    """Which rows are not also in another of the channels that are read together."""
+    """Which rows are not copies of a row in another of the channels."""
     lengths = pc.fill_null(pc.list_value_length(earlier), 0)
     is_alone = pc.equal(lengths, 0)
     if among is None or pc.all(is_alone).as_py():

@@ -1,12 +1,12 @@
-"""The states of subscribers as data: what `me.` was at every position, joined when it is asked for.
+"""Subscribers' states as data: `me.` at every position, joined to publications on demand.
 
-A change of a subscriber's state is no new version of its subscriptions. It is a row of a table, by
-client, variable and position. Subscriptions that it concerns while they hold are *followers*. A
-worker cuts the log into blocks of some hundred thousand changes, and makes an index of each block
-(`rove.match.index.followers`) when it meets the first publication of it. So memory is that of a
-block, and what is built grows with the changes that somebody asks for.
+A change of a subscriber's state does not make a new version of its subscriptions. It is a row of a
+table, by client, variable and position. Subscriptions whose variables change while they hold are
+*followers*. A worker cuts the log into blocks of some hundred thousand changes, and builds an index
+of a block (`rove.match.index.followers`) for its first publication. So the memory is that of a
+block, and the work grows with the changes of variables that subscriptions use.
 
-Events become columns at some 2 µs a change, on all cores where there are many.
+Events become columns at some 2 µs a change; many events are read on all cores.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rove.lang.tree import Subscription as Text
 from rove.match.index.followers import Follower, FollowingIndex, States
 from rove.match.index.subjects import Subjects
 from rove.pipeline.lake.log import NOTHING, STATE, Lake
-from rove.pipeline.lake.versions import ANY_TOPIC, Version, asked_of
+from rove.pipeline.lake.versions import ANY_TOPIC, Version, state_variables
 from rove.pipeline.matching.index_files import (
     IndexSide,
     SideName,
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BLOCK_CHANGES: Final = 524_288
-"""Of variables in one block, about; more if there are many followers. Each text costs some 0.5 ms
-a block, each change 100 bytes."""
+"""Changes in a block, about; more with many followers. Each expression costs some 0.5 ms a block,
+each change 100 bytes."""
 CHANGES: Final = pa.schema(
     [
-        ("variable", pa.int32()),  # of a client: see `Variables`
+        ("variable", pa.int32()),  # a number of `Variables`
         ("position", pa.int64()),
-        ("number", pa.float64()),  # if it is one below 2^53, or else NaN
-        ("value", pa.binary()),  # as JSON, if it is no float; null if it is, or was removed
+        ("number", pa.float64()),  # NaN if it is no number, or an integer from 2^53 on
+        ("value", pa.binary()),  # as JSON; null for floats and removed variables
     ]
 )
 _PACKED_SQL: Final = "changes binary"
@@ -61,12 +61,12 @@ _READ: Final = ("position", "client_id", "payload")
 _BLOCKS_KEPT: Final = 2
 _OPEN_MAX: Final = 4
 _IN_DRIVER_MAX: Final = 100_000
-"""Events that are not worth a job of Spark."""
+"""With no more events, the driver reads them itself instead of starting a Spark job."""
 _EXACT: Final = 2**53
 _NOTHING: Final = np.empty(0, np.int64)
 
 Variables = Mapping[str, Mapping[str, int]]
-"""By client and name, the variables that somebody asks for, numbered from 0."""
+"""The variables that subscriptions use, numbered from 0; by client and name."""
 
 
 class _StateEvent(msgspec.Struct, frozen=True):
@@ -76,15 +76,15 @@ class _StateEvent(msgspec.Struct, frozen=True):
 _DECODER: Final = msgspec.json.Decoder(_StateEvent)
 
 
-# -- which, and of whom --------------------------------------------------------------------------
+# -- variables ----------------------------------------------------------------------------------
 
 
 def variables_of(versions: Iterable[Version]) -> Variables:
-    """Whose variables are asked for."""
+    """The variables that the versions use."""
     found: dict[str, dict[str, int]] = {}
     count = 0
     for one in versions:
-        for name in sorted(asked_of(one.text)):
+        for name in sorted(state_variables(one.text)):
             of_client = found.setdefault(one.client_id, {})
             if name not in of_client:
                 of_client[name] = count
@@ -95,26 +95,26 @@ def variables_of(versions: Iterable[Version]) -> Variables:
 def followers_of(
     versions: Sequence[Version], variables: Variables, changes: pa.Table
 ) -> tuple[list[Version], list[Version]]:
-    """Those whose state changes while they hold, and all others."""
+    """Split versions into those whose state changes while they hold, and all others."""
     series = _Series(variables, changes)
     following: list[Version] = []
     others: list[Version] = []
     for one in versions:
-        (following if asked_of(one.text) else others).append(one)
+        (following if state_variables(one.text) else others).append(one)
     changes_by_name = {
-        name: _changing(following, name, series)
-        for name in {name for one in following for name in asked_of(one.text)}
+        name: _changes_while_held(following, name, series)
+        for name in {name for one in following for name in state_variables(one.text)}
     }
     moves = [
-        any(changes_by_name[name][place] for name in asked_of(one.text))
+        any(changes_by_name[name][place] for name in state_variables(one.text))
         for place, one in enumerate(following)
     ]
     others += [one for one, does in zip(following, moves, strict=True) if not does]
     return [one for one, does in zip(following, moves, strict=True) if does], others
 
 
-def _changing(versions: Sequence[Version], name: str, series: _Series) -> list[bool]:
-    """Of which versions a variable changes while they hold."""
+def _changes_while_held(versions: Sequence[Version], name: str, series: _Series) -> list[bool]:
+    """For each version, whether a variable changes while it holds."""
     variables = series.variables((one.client_id for one in versions), name)
     since = np.array([one.since for one in versions], np.int64)
     until = np.array([one.until for one in versions], np.int64)
@@ -132,15 +132,15 @@ def changes_of(
 ) -> pa.Table:
     """Changes (position, client, changes; in order) as columns, by variable and position.
 
-    Of what lies at `after` or before, only the last of each variable.
+    Up to `after`, only the last change of each variable is kept.
     """
     nothing: Mapping[str, int] = {}
     before: dict[int, tuple[int, int, float, bytes | None]] = {}
     rows: list[tuple[int, int, float, bytes | None]] = []
     for position, client_id, changes in events:
-        asked = variables.get(client_id, nothing)
+        of_client = variables.get(client_id, nothing)
         for name, value in changes.items():
-            variable = asked.get(name)
+            variable = of_client.get(name)
             if variable is None:
                 continue
             row = (variable, position, *_stored(value))
@@ -155,7 +155,7 @@ def changes_of(
 
 
 def _stored(value: object) -> tuple[float, bytes | None]:
-    """The number and the value of a change."""
+    """The columns `number` and `value` of a change."""
     kind = type(value)
     if kind is float:
         return value, None  # type: ignore[return-value]
@@ -166,7 +166,7 @@ def _stored(value: object) -> tuple[float, bytes | None]:
 
 
 def _sorted(tables: Sequence[pa.Table], after: int) -> pa.Table:
-    """By variable and position, without what was changed again at `after` or before."""
+    """Sort by variable and position; up to `after`, keep only the last change."""
     changes = pa.concat_tables(tables).combine_chunks()
     variables, positions = changes["variable"].to_numpy(), changes["position"].to_numpy()
     order = np.lexsort((positions, variables))
@@ -180,7 +180,7 @@ def _sorted(tables: Sequence[pa.Table], after: int) -> pa.Table:
 def changes_in(
     spark: SparkSession, lake: Lake, variables: Variables, after: int, up_to: int
 ) -> pa.Table:
-    """What a lake tells of these variables up to a position."""
+    """The changes of these variables in a lake, up to a position."""
     if not variables:
         return CHANGES.empty_table()
     files = lake.files("subscriptions", up_to=up_to)
@@ -198,7 +198,7 @@ def changes_in(
 def _packed(
     variables: Variables, after: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The changes of a slice as one value: as rows they would be taken apart by the JVM."""
+    """The changes of a slice as one value, which the JVM does not split into rows."""
     from rove.pipeline.lake.data_source import rows_of
 
     for batch in rows_of(batches, _READ):
@@ -208,7 +208,7 @@ def _packed(
 
 
 def _read(rows: pa.Table, variables: Variables) -> Iterator[tuple[int, str, Mapping[str, object]]]:
-    """The changes of some clients among the rows of events."""
+    """The changes of some clients, out of rows of events."""
     is_wanted = pc.and_(
         pc.is_in(rows["client_id"], pa.array(list(variables), pa.string())),
         pc.match_substring(rows["payload"], STATE),
@@ -221,30 +221,30 @@ def _read(rows: pa.Table, variables: Variables) -> Iterator[tuple[int, str, Mapp
 
 
 class LatestStates:
-    """What subscribers' variables were last changed to, as far as the log was taken."""
+    """The latest changes of subscribers' variables, up to a position of the log."""
 
     def __init__(self) -> None:
         self._last: dict[str, dict[str, tuple[int, object]]] = {}
-        """By client and variable: at which position, and to what (None: removed)."""
+        """Position and value (None: removed) by client and variable."""
 
     def take(self, changes: Iterable[tuple[int, str, Mapping[str, object]]]) -> None:
-        """Go on with changes (position, client, changes), in order."""
+        """Apply changes (position, client, changes), in order."""
         for position, client_id, changed in changes:
             last = self._last.setdefault(client_id, {})
             for name, value in changed.items():
                 last[name] = (position, value)
 
     def since(self, version: Version, after: int) -> Version:
-        """A version as it goes on from where the log was taken to, at `after` or before."""
+        """A version with the latest state, which holds from `after` on."""
         me = dict(version.me)
         for name, (position, value) in self._last.get(version.client_id, {}).items():
-            if position > version.since:  # what was before, it was made with
+            if position > version.since:  # the version began with earlier changes
                 me[name] = value
         me = {name: value for name, value in me.items() if value is not None}
         return msgspec.structs.replace(version, me=me, since=max(version.since, after))
 
     def forget(self, client_id: str) -> None:
-        """Nobody asks for the state of a client any more."""
+        """Drop the state of a client that no subscription uses any more."""
         self._last.pop(client_id, None)
 
 
@@ -253,7 +253,7 @@ class LatestStates:
 
 class _FollowersHead(msgspec.Struct, frozen=True):
     cuts: list[int]
-    """The positions after which a block ends."""
+    """The last positions of the blocks."""
     variables: Variables
     followers: list[Version]
 
@@ -265,7 +265,7 @@ def write_followers(
     location: str | Path,
     block_changes: int = BLOCK_CHANGES,
 ) -> None:
-    """Write followers and the changes of what they ask for."""
+    """Write followers and the changes of their variables."""
     step = max(block_changes, 4 * len(followers))
     positions = np.sort(changes["position"].to_numpy()) if len(changes) > step else _NOTHING
     cuts = np.unique(positions[step::step]).tolist()
@@ -281,7 +281,7 @@ def _streamed(changes: pa.Table) -> pa.Buffer:
 
 
 class _Series:
-    """Changes by variable: what one was at a position, for many at once."""
+    """Changes by variable, to look up many values at positions at a time."""
 
     def __init__(self, variables: Variables, changes: pa.Table) -> None:
         changes = changes.combine_chunks()
@@ -295,10 +295,10 @@ class _Series:
         self._bits = (self._last - self._first).bit_length()
         of_variable = changes["variable"].to_numpy().astype(np.int64)
         self._keys: Longs = (of_variable << self._bits) + (self.positions - self._first)
-        """Ascending: the variable, and the position of the change."""
+        """The variable and the position of each change as one number, ascending."""
 
     def variables(self, client_ids: Iterable[str], name: str) -> Longs:
-        """The number of a variable of each client; one above all if nobody asks for it."""
+        """The number of a variable of each client; greater than all if it is not used."""
         nothing: Mapping[str, int] = {}
         return np.array(
             [self._variables.get(one, nothing).get(name, self._none) for one in client_ids],
@@ -306,12 +306,12 @@ class _Series:
         )
 
     def place(self, variables: Longs, positions: Longs, side: Literal["left", "right"]) -> Longs:
-        """Where a change at a position stands, or would stand, among all changes."""
+        """The index of a change at a position, or where it would be inserted."""
         within = np.clip(positions, self._first, self._last) - self._first
         return np.searchsorted(self._keys, (variables << self._bits) + within, side)
 
     def value(self, place: int) -> object:
-        """What a variable was changed to; None if it was removed."""
+        """The new value of a change; None if the variable was removed."""
         stored = self._values[place].as_py()
         if stored is not None:
             return msgspec.json.decode(stored)
@@ -320,7 +320,7 @@ class _Series:
 
 
 class Followers:
-    """Followers and their subscribers' states, in a worker."""
+    """Followers and their subscribers' states, as a worker reads them from a file."""
 
     def __init__(self, path: str) -> None:
         known, (stream,) = opened(path, "followers", _FollowersHead)
@@ -337,7 +337,7 @@ class Followers:
         self._blocks: dict[tuple[SideName, int], IndexSide] = {}
 
     def sides(self, name: SideName, positions: Longs) -> Iterator[tuple[IndexSide, Longs]]:
-        """Who may get publications, and which of these: block by block."""
+        """The index of each block that has some of the publications, and which these are."""
         if not len(self._sides[name]):
             return
         numbers = np.searchsorted(self._cuts, positions, "left")
@@ -360,13 +360,13 @@ class Followers:
 
 
 class _FollowerGroup:
-    """The followers of one side."""
+    """The followers that are ranked, or those that are not."""
 
     def __init__(self) -> None:
         self._subjects = Subjects()
         self._filters = Filters()
         self._alike: dict[tuple[str, str], list[Version]] = {}
-        """By text and filter."""
+        """By expression and topic filter."""
         self._known: dict[tuple[str, str], Follower] = {}
 
     def __len__(self) -> int:
@@ -377,7 +377,7 @@ class _FollowerGroup:
         self._filters.add(version.filter)
 
     def block(self, series: _Series, after: int, up_to: int, *, is_ranked: bool) -> IndexSide:
-        """The states of all followers that hold somewhere above a position and up to another."""
+        """An index of the states of all followers that hold somewhere in `(after, up_to]`."""
         index = FollowingIndex(self._subjects)
         versions: list[Version] = []
         places, states = [_NOTHING], []
@@ -419,14 +419,14 @@ class _FollowerGroup:
 def _states(
     versions: Sequence[Version], series: _Series, after: int, up_to: int
 ) -> tuple[Longs, States]:
-    """What the subscribers of versions with one text were: whose state each is, and the states."""
+    """The states of versions with the same expression, with the version of each state."""
     made = np.array([one.since for one in versions], np.int64)
     begins = np.maximum(made, after)
     ends = np.minimum(np.array([one.until for one in versions], np.int64), up_to)
     client_ids = [one.client_id for one in versions]
-    names = sorted(asked_of(versions[0].text))
+    names = sorted(state_variables(versions[0].text))
     variables = {name: series.variables(client_ids, name) for name in names}
-    of_version, since = _borders(begins, ends, list(variables.values()), series)
+    of_version, since = _state_begins(begins, ends, list(variables.values()), series)
     until = np.append(since[1:], NOTHING)
     is_last = np.append(np.diff(of_version) != 0, True)
     until[is_last] = ends[of_version[is_last]]
@@ -434,7 +434,7 @@ def _states(
     numbers: dict[str, npt.NDArray[np.float64]] = {}
     for name, variable in variables.items():
         found = series.place(variable[of_version], since, "right") - 1
-        # What was changed before it was made, it was made with.
+        # The version began with earlier changes.
         is_changed = found >= series.place(variable, made, "right")[of_version]
         places[name] = np.where(is_changed, found, -1)
         first = np.array([_stored(one.me.get(name))[0] for one in versions])
@@ -455,10 +455,10 @@ def _states(
     return of_version, States(accepted_at, since, until, numbers, at)
 
 
-def _borders(
+def _state_begins(
     begins: Longs, ends: Longs, variables: Sequence[Longs], series: _Series
 ) -> tuple[Longs, Longs]:
-    """Where states begin, by version and position: at first, and wherever a variable changes."""
+    """Where states begin, by version and position: with the version and at each change."""
     every = np.arange(len(begins))
     of_version, since = [every], [begins]
     for variable in variables:
@@ -476,5 +476,5 @@ def _borders(
 
 @functools.lru_cache(maxsize=_OPEN_MAX)
 def open_followers(path: str) -> Followers:
-    """What was written; the same object whenever this process asks again."""
+    """The followers in a file; one object per process."""
     return Followers(path)

@@ -1,14 +1,14 @@
-"""An index that follows the subscriptions of a running broker, from event to event.
+"""An index of a running broker's subscriptions that is updated event by event.
 
-What is new gets a small file of its own, what ended is only noted; when there are many files, the
-small ones are written together anew. So a change among a million subscriptions costs as much as
-the change, and a subscription is written a handful of times in its life.
+It is a small log-structured merge tree: new versions get a file of their own, ends are only
+recorded, and when there are many files the small ones are merged. So the cost of a change does not
+depend on the number of subscriptions, and a subscription is written a few times in its life.
 
-The files lie where workers find them: in a folder that all of them see, or in an object store.
+The files are where all workers can read them: in a shared folder, or in an object store.
 
-Those whose subscriber's state changes within a batch are in none of these files for the time of
-the batch: they and the changes are data (`rove.pipeline.lake.followers`). Who does not move any
-more goes back into a file.
+Versions whose subscriber's state changes within a batch are in none of these files during the
+batch: they and the changes are written as data (`rove.pipeline.lake.followers`). After a batch
+without changes they return to a file.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from rove.lake.storage import Location, child, clear, folder_of, remove, resolve
 from rove.pipeline.lake.followers import LatestStates, changes_of, variables_of, write_followers
 from rove.pipeline.lake.log import NOTHING, Event
 from rove.pipeline.lake.version_index import IndexFileSpec, IndexSpec
-from rove.pipeline.lake.versions import FOR_EVER, Timeline, Version, asked_of
+from rove.pipeline.lake.versions import FOR_EVER, Timeline, Version, state_variables
 from rove.pipeline.matching.index_files import VersionPlace, write_index
 
 FOLDER: Final = "_index"
 PARTS_MAX: Final = 8
-"""Files before some of them are written together."""
+"""With more files, the small ones are merged."""
 
 
 class _LiveFile:
-    """A file of the index, as the driver knows it."""
+    """A file of the index, as the driver tracks it."""
 
     def __init__(self, location: str, versions: list[Version]) -> None:
         self.location = location
         self.versions = versions
         self.places: list[VersionPlace] = write_index(versions, location)
         self.ended: dict[int, int] = {}
-        """By place in `versions`, the last position at which it holds."""
+        """The last position of versions that have ended, by index in `versions`."""
 
     def spec(self) -> IndexFileSpec:
         sides: dict[str, dict[int, int]] = {"plain": {}, "ranked": {}}
@@ -48,8 +48,8 @@ class _LiveFile:
             sides[side][id] = until
         return IndexFileSpec(self.location, **sides)
 
-    def still(self, position: int) -> list[Version]:
-        """Those of its versions that still hold somewhere above a position."""
+    def holding(self, position: int) -> list[Version]:
+        """Those of its versions that hold somewhere above a position."""
         now = [
             msgspec.structs.replace(version, until=self.ended[index])
             if index in self.ended
@@ -63,52 +63,52 @@ class LiveIndex:
     """The versions of all subscriptions, as files at a location of its own."""
 
     def __init__(self, location: Location, engine: str | None = None) -> None:
-        """With an engine, only the subscriptions that it serves."""
+        """With an engine, only subscriptions that it serves."""
         self._uri = resolved(location)
         if (folder := folder_of(self._uri)) is not None:
             folder.mkdir(parents=True, exist_ok=True)
         self._timeline = Timeline(engine)
         self._states = LatestStates()
-        """As they were where the next batch begins."""
+        """The states at the begin of the next batch."""
         self._parts: list[_LiveFile] = []
         self._written = 0
         self._new: dict[tuple[int, int], Version] = {}
-        """Versions that are in no file yet, by number and where they begin."""
+        """Versions that are in no file yet, by number and first position."""
         self._where: dict[int, tuple[_LiveFile | None, int]] = {}
-        """By number, where the version is that holds now: its place in a file, or, if it is new,
-        where it begins. Followers are in neither."""
+        """Where active versions are, by number: a file and the index in it; if new, None and the
+        first position. Followers are not in here."""
         self._changes: list[tuple[int, str, dict[str, object]]] = []
-        """Of states, since the last batch."""
+        """Changes of states since the last batch."""
         self._moved: dict[int, Version] = {}
-        """By number, those whose state has changed since, as they were made."""
+        """Versions whose state has changed since, as they were made; by number."""
         self._over: list[Version] = []
-        """The same of those that have ended since."""
+        """Of these, the versions that have ended since."""
         self._seen: dict[str, set[str]] = {}
-        """By client the variables whose followers are among the moved."""
+        """The variables whose followers are in `_moved`, by client."""
         self._following: dict[int, Version] = {}
-        """By number, those that the last batch had as followers, and that hold now."""
+        """Active versions that were followers in the last batch, by number."""
         self._following_file = ""
-        """Where they are written; empty if there are none."""
+        """The file of the followers; empty if there are none."""
 
     @classmethod
     def below(cls, uri: str, engine: str | None = None) -> Self:
-        """One whose files are below a location, instead of all that were there.
+        """An index whose files replace all index files below a location.
 
-        Under a new name each time: workers that live on keep files open by their names.
+        The folder gets a new name each time: workers that go on running keep files open by name.
         """
         clear(uri, FOLDER)
         return cls(child(uri, FOLDER, uuid.uuid4().hex), engine)
 
     @property
     def position(self) -> int:
-        """Of the last event that was taken."""
+        """The position of the last event."""
         return self._timeline.position
 
     def __len__(self) -> int:
         return len(self._timeline)
 
     def take(self, events: Iterable[Event]) -> None:
-        """Go on with the next events, in the order of positions."""
+        """Apply the next events, in the order of positions."""
         for event in events:
             if event.event == "state":
                 self._timeline.take(event)
@@ -122,15 +122,15 @@ class LiveIndex:
                 self._seen.pop(version.client_id, None)
 
     def open(self) -> tuple[list[Version], list[int]]:
-        """Those that hold now, in their states of now, and the numbers of the durable ones.
+        """The active versions with their current states, and the numbers of the durable ones.
 
-        To be asked for when the index of the events that were taken was asked for.
+        Call it after `spec`.
         """
         versions = [self._states.since(one, self.position) for one in self._timeline.open()]
         return versions, self._timeline.durable()
 
     def go_on(self, position: int, versions: Iterable[Version], durable: Iterable[int]) -> None:
-        """Go on from what there was at a position."""
+        """Start from the active versions at a position."""
         versions = list(versions)
         self._timeline.go_on(position, versions, durable)
         for version in versions:
@@ -141,7 +141,7 @@ class LiveIndex:
         self._where[version.number] = (None, version.since)
 
     def _end(self, version: Version) -> None:
-        """It holds up to its `until`, wherever it is."""
+        """Record that a version has ended."""
         is_moved = self._moved.pop(version.number, None) is not None
         is_following = self._following.pop(version.number, None) is not None
         if is_moved or is_following:
@@ -150,7 +150,7 @@ class LiveIndex:
             self._close(version.number, version.until)
 
     def _close(self, number: int, until: int) -> None:
-        """What is in a file, or goes into one, holds up to a position."""
+        """Set the last position of a version in a file, or of one that is not written yet."""
         part, place = self._where.pop(number, (None, NOTHING))
         if part is not None:
             part.ended[place] = until
@@ -168,17 +168,17 @@ class LiveIndex:
             return
         seen |= event.changes.keys()
         for version in asking:
-            is_asked = not asked_of(version.text).isdisjoint(event.changes)
+            is_asked = not state_variables(version.text).isdisjoint(event.changes)
             if is_asked and version.number not in self._moved:
                 self._moved[version.number] = version
                 self._following.pop(version.number, None)
-                # What was before, nobody asks for any more: it is a follower of the next batch.
+                # It is a follower in the next batch, so its entry in a file must not match.
                 self._close(version.number, NOTHING)
 
     def spec(self, after: int = NOTHING) -> IndexSpec:
-        """The index for publications above a position; writes what is not in a file yet.
+        """The index for publications above a position; writes new versions to files.
 
-        To be asked for once for each batch, when its events are taken.
+        Call it once for each batch, after its events.
         """
         self._write_followers(after)
         self._forget(after)
@@ -190,7 +190,7 @@ class LiveIndex:
         return IndexSpec(tuple(part.spec() for part in self._parts), self._following_file)
 
     def _location(self, ending: str) -> str:
-        """Of the next file."""
+        """The location of the next file."""
         self._written += 1
         return child(self._uri, f"{self._written:08d}.{ending}")
 
@@ -198,9 +198,9 @@ class LiveIndex:
         remove(self._uri, location.rpartition("/")[2])
 
     def _write_followers(self, after: int) -> None:
-        """Write those whose state has changed since the last batch.
+        """Write the versions whose state has changed since the last batch.
 
-        Those of the last batch that it has not go back among the others.
+        Followers of the last batch whose state has not changed since return to a file.
         """
         earlier = [one for one in self._changes if one[0] <= after]
         self._states.take(earlier)
@@ -227,7 +227,7 @@ class LiveIndex:
         self._changes, self._moved, self._over, self._seen = [], {}, [], {}
 
     def _forget(self, after: int) -> None:
-        """Let go what holds for none of the publications to come."""
+        """Drop versions that have ended before the next publications."""
         self._new = {
             key: one for key, one in self._new.items() if one.until > max(after, one.since)
         }
@@ -246,7 +246,7 @@ class LiveIndex:
                 part.ended[index] = version.until
 
     def _merge(self, after: int) -> None:
-        """Write small files together: all but those that are larger than all smaller ones."""
+        """Merge small files: all but those that are larger than all smaller ones together."""
         by_size = sorted(self._parts, key=lambda part: len(part.versions))
         merged: list[_LiveFile] = []
         total = 0
@@ -255,7 +255,7 @@ class LiveIndex:
                 break
             merged.append(part)
             total += len(part.versions)
-        versions = [version for part in merged for version in part.still(after)]
+        versions = [version for part in merged for version in part.holding(after)]
         for part in merged:
             self._parts.remove(part)
         if versions:

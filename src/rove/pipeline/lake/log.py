@@ -1,7 +1,7 @@
-"""The broker's lake as the pipeline reads it: rows for Spark, and who subscribed when.
+"""The broker's lake as the pipeline reads it: rows for Spark, and subscription events.
 
-Which files there are and how far the log is complete, `rove.lake.log` knows. Rows come to Spark
-through its source `rove` (`rove.pipeline.lake.data_source`), wherever the lake lies.
+`rove.lake.log` lists the files and knows up to which position the log is complete. Spark reads rows
+through its data source `rove` (`rove.pipeline.lake.data_source`), from any storage.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["NOTHING", "Event", "Lake", "LakeError", "LogFile"]
 
 _POLICY: Final = '"event":"policy"'
 STATE: Final = '"event":"state"'
-"""Within a text, quotes would be escaped."""
+"""Occurs only as a member of an event: within a string, the quotes would be escaped."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened to subscriptions (docs/lake.md says what each means)."""
+    """An event of the log of subscriptions (described in docs/lake.md)."""
 
     position: int = NOTHING
     at: float = 0.0
@@ -45,7 +45,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     engine: str = "broker"
     changes: dict[str, object] = {}
     lived_until: float = -math.inf
-    """Of a start: the last moment that the log has of the life before."""
+    """In `started`: the last moment in the log of the broker's previous life."""
 
 
 _EVENT: Final = msgspec.json.Decoder(Event)
@@ -70,14 +70,14 @@ class Lake(Log):
         up_to: int | None = None,
         states_of: Collection[str] | None = None,
     ) -> Iterator[Event]:
-        """What happened to subscriptions, in the order of positions; not to policies.
+        """Events of subscriptions and states (not of policies), in the order of positions.
 
-        With `states_of`, only the states of these clients; others cost next to nothing.
+        With `states_of`, only states of these clients; skipping the others costs next to nothing.
         """
         names = ("position", "client_id", "payload")
         for file in self.files("subscriptions", after, up_to):
             table = self.read(file, [*names, "at"], after, up_to)
-            table = table.filter(_is_told(table, states_of))
+            table = table.filter(_is_wanted_event(table, states_of))
             moments = table["at"].cast(pa.int64()).to_pylist()
             columns = (table[name].to_pylist() for name in names)
             for at_us, position, client_id, payload in zip(moments, *columns, strict=True):
@@ -109,8 +109,8 @@ class Lake(Log):
     ) -> DataFrame:
         """Publications as a DataFrame, no order implied; LakeError if there are none.
 
-        What several of the channels keep comes once. As `slices`, tasks read them themselves
-        (`rove.pipeline.lake.data_source.rows_of`), and they do not pass through the JVM.
+        A publication that several of the channels keep comes once. With `slices`, tasks read the
+        rows themselves (`rove.pipeline.lake.data_source.rows_of`), without the JVM.
         """
         return self._rows(spark, "publications", columns, after, up_to, channels, days, content)
 
@@ -123,7 +123,7 @@ class Lake(Log):
         channels: Collection[str] | None = None,
         days: tuple[str, str] | None = None,
     ) -> DataFrame:
-        """Notifications likewise; `payload` is what the log says of them."""
+        """Notifications as a DataFrame; `payload` is the entry of the log as JSON."""
         columns = (*COLUMNS, "subscriptions")
         return self._rows(spark, "notifications", columns, after, up_to, channels, days)
 
@@ -134,7 +134,7 @@ class Lake(Log):
         columns: Collection[str] = COLUMNS,
         content: Literal["rows", "slices"] = "rows",
     ) -> DataFrame:
-        """What happened to subscriptions and policies, `payload` being the event as JSON."""
+        """Events of subscriptions and policies as a DataFrame; `payload` is the event as JSON."""
         return self._rows(spark, "subscriptions", columns, NOTHING, up_to, None, None, content)
 
     def _rows(
@@ -165,12 +165,12 @@ class Lake(Log):
         return spark.read.format(NAME).options(**options).load()
 
 
-def _is_told(rows: pa.Table, states_of: Collection[str] | None) -> Any:
-    """Which rows are events that somebody asks for."""
+def _is_wanted_event(rows: pa.Table, states_of: Collection[str] | None) -> Any:
+    """Which rows are events that the caller wants."""
     payloads = rows["payload"]
-    is_told = pc.invert(pc.match_substring(payloads, _POLICY))
+    is_event = pc.invert(pc.match_substring(payloads, _POLICY))
     if states_of is None:
-        return is_told
+        return is_event
     is_wanted = pc.is_in(rows["client_id"], pa.array(list(states_of), pa.string()))
     is_state = pc.match_substring(payloads, STATE)
-    return pc.and_(is_told, pc.or_(pc.invert(is_state), is_wanted))
+    return pc.and_(is_event, pc.or_(pc.invert(is_state), is_wanted))

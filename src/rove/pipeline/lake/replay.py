@@ -1,16 +1,17 @@
 """The broker's notifications, computed anew from its lake.
 
-Everything that the broker knew when it decided is in the log, in the order in which it happened.
-So what it notified of can be found out for any stretch of the past, by the same kernels, and comes
-out the same, notification by notification; the tests compare them. That answers two questions: was
-everybody told what they should have been told, and what would somebody else have been told.
+The log has everything that the broker's decisions depend on, in the order in which it happened. So
+the same kernels compute the same notifications for any range of the log; the tests compare them one
+by one. That answers two questions: did all subscribers get what they should have got, and what
+would another subscription have got?
 
-Not part of it: what a new subscription was given of the past (retained and valid publications),
-what access rules kept from a subscriber, and which member of a group got a shared one (the lowest
-number stands for all). Designs for evolving subscriptions (PES, LEES, CLEES) are answered exactly.
+Not included: publications that a new subscription got from the past (retained and valid ones), the
+effect of access rules, and which member of a group got a publication of a shared subscription (the
+lowest number stands for all). Evolving subscriptions are matched exactly, whatever their design
+(PES, LEES, CLEES).
 
-Publications are matched wherever they lie and need no order, but for ranked subscriptions: what
-these may want is brought together by bucket and sorted (see `rove.pipeline.ranked.ranking`).
+Publications are matched in any order, except for ranked subscriptions: their candidates are
+collected by bucket and sorted (see `rove.pipeline.ranked.ranking`).
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ def replay(
     until: float | None = None,
     begun_min: int = BEGUN_MIN,
 ) -> DataFrame:
-    """Everything that subscribers were notified of (`rove.pipeline.ranked.buckets.NOTIFICATIONS`).
+    """All notifications of a range of the log (`rove.pipeline.ranked.buckets.NOTIFICATIONS`).
 
-    Of publications above a position and up to another (by default, as far as the lake is complete).
-    Ranked windows begin empty at `after`, and slide up to `until`, or else to the last moment that
-    the lake tells of. With an engine, only the subscriptions that it serves. At least `begun_min`
-    versions begin in a segment (see `rove.pipeline.lake.segments`); the answer is always the same.
+    The range is `(after, up_to]`, by default as far as the lake is complete. Ranked windows start
+    empty at `after`, and slide up to `until`, or else to the last moment in the lake. With an
+    engine, only the subscriptions that it serves. At least `begun_min` versions begin in a segment
+    (see `rove.pipeline.lake.segments`); the result does not depend on it.
     """
     last = lake.position() if up_to is None else min(up_to, lake.position())
     publications = lake.publications(
@@ -71,7 +72,7 @@ def replay(
     )
     if not any(is_ranked(text) for text in {one.text for one in versions}):
         return notifications
-    if scored := _whose_states_score(events):
+    if scored := _clients_with_scored_states(events):
         every = lake.events(up_to=last, states_of=scored)
         events = [one for one in every if _serves(engine, one)]
     moment = lake.last_moment(last) if until is None else until
@@ -83,8 +84,8 @@ def _serves(engine: str | None, event: Event) -> bool:
     return event.event != "made" or engine in (None, event.engine)
 
 
-def _whose_states_score(events: Sequence[Event]) -> set[str]:
-    """The clients whose state a ranked subscription scores by."""
+def _clients_with_scored_states(events: Sequence[Event]) -> set[str]:
+    """The clients whose state the score of a ranked subscription uses."""
     made = (one for one in events if one.event == "made" and is_ranked(one.text))
     return {one.client_id for one in made if "me" in one.text}
 
@@ -99,7 +100,7 @@ def _matched(
     buckets: int,
     begun_min: int,
 ) -> tuple[DataFrame, DataFrame]:
-    """Who gets slices of publications, and the rows that may interest ranked subscriptions."""
+    """Notifications for slices of publications, and candidates for ranked subscriptions."""
     from pyspark.sql import functions as f
 
     path = folder_of_process("replay") / f"{uuid.uuid4().hex}.versions"
@@ -124,7 +125,7 @@ def _matched(
 def _match(
     versions: Sequence[TaskFile], buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Who gets publications; or, if there are buckets, what ranked subscriptions may want."""
+    """Notifications; or, if there are buckets, candidates for ranked subscriptions."""
     segments = open_segments(*(one.local_path() for one in versions))
     for batch in rows_of(batches, _READ):
         for index, here in segments.split(batch):

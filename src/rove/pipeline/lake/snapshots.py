@@ -1,11 +1,10 @@
-"""Who is subscribed at a position, kept beside a job: a start reads the log from there on.
+"""Snapshots of the active subscriptions, so that a job need not start at the beginning of the log.
 
-The log itself is never cut: whoever asks for an earlier position reads it from its beginning, and
-so does a job that has lost its snapshot, or finds one of another lake, or of a position that it has
-not reached. So a snapshot is only ever a shorter way to the same. It is a file of its own name,
-with a sum of its bytes; the one before goes when it is there.
+The log itself is never truncated. A job whose snapshot is lost, of another lake, or of a position
+that the job has not reached, reads the log from its beginning. So a snapshot only saves time. It is
+a new file with a checksum; the previous one is deleted when the new one is complete.
 
-One is made when as many events have come as there are subscriptions, and 1 µs each.
+A snapshot is written after as many events as there are subscriptions, and costs 1 µs for each.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ from rove.lake.storage import child, filesystem, read_bytes, remove, shown, told
 from rove.pipeline.lake.versions import Version
 
 EVENTS_MIN: Final = 10_000
-"""Fewer are read again more quickly than a snapshot is worth."""
+"""Reading fewer events again is faster than writing a snapshot."""
 _FOLDER: Final = "_subscriptions"
 _NAME: Final = re.compile(r"(\d+)\.snapshot")
 _MAGIC: Final = b"rove snapshot\x00\x00\x01"
 
 
 class SubscriptionSnapshot(msgspec.Struct, frozen=True):
-    """The subscriptions that hold at a position."""
+    """The active subscriptions at a position."""
 
     lake: str
-    """Which lake that is: the id of its table."""
+    """The id of the lake's table."""
     engine: str | None
     position: int
     versions: list[Version]
-    """With the states of their subscribers at that position."""
+    """With the states of their subscribers at the position."""
     durable: list[int]
-    """The numbers of those that outlive the broker."""
+    """The numbers of those that survive a restart of the broker."""
 
 
 def save(uri: str, snapshot: SubscriptionSnapshot) -> None:
-    """Keep a snapshot below a location, instead of those before."""
+    """Write a snapshot below a location, and delete earlier ones."""
     body = msgspec.msgpack.encode(snapshot)
     content = _MAGIC + zlib.crc32(body).to_bytes(4, "little") + body
     write_whole(child(uri, _path(snapshot.position)), [content])
@@ -51,7 +50,7 @@ def save(uri: str, snapshot: SubscriptionSnapshot) -> None:
 
 
 def load(uri: str, lake: str, engine: str | None, up_to: int) -> SubscriptionSnapshot | None:
-    """The latest of a lake at a position or before it, if there is one that is whole."""
+    """The latest valid snapshot of a lake at or before a position, if there is one."""
     for position in sorted(_positions(uri), reverse=True):
         if position <= up_to:
             found = _decoded(read_bytes(uri, _path(position)) or b"")
@@ -73,7 +72,7 @@ def _positions(uri: str) -> list[int]:
 
 
 def _decoded(stored: bytes) -> SubscriptionSnapshot | None:
-    """None if it is torn, or of another version of Rove."""
+    """The snapshot; None if it is torn, or of another version of Rove."""
     begin = len(_MAGIC) + 4
     body = stored[begin:]
     if stored[: len(_MAGIC)] != _MAGIC or zlib.crc32(body) != int.from_bytes(

@@ -1,11 +1,11 @@
-"""Which subscriptions get a publication of the lake: the broker's own decision, in a worker.
+"""Matches publications of the lake with versions of subscriptions, as the broker does, in a worker.
 
-An index of one or more files (`rove.pipeline.matching.index_files`) is asked, and those whose state
-changes meanwhile (`rove.pipeline.lake.followers`); what is found is kept if the publication lies
-between the positions of the version, or of the state. That nobody gets what is older than their
-subscription is the matcher's own check, for tables as for the lake. Publications are read once and
-shown to each file once for every topic filter that fits, as the broker does it: some 3 µs each
-besides the matching.
+A publication is matched with an index of one or more files (`rove.pipeline.matching.index_files`)
+and with the followers, whose states change (`rove.pipeline.lake.followers`). A match counts if the
+publication lies between the positions of the version, or of the state. The matcher itself checks
+that no publication is older than the subscription, for tables as for the lake. Publications are
+read once and matched with each file once for every topic filter that fits, as in the broker: some
+3 µs each besides the matching.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ RANKED_ROWS: Final = pa.schema(
 
 
 class IndexFileSpec(msgspec.Struct, frozen=True):
-    """A file of an index, and what of it ended since it was written."""
+    """A file of an index, with the versions that ended since it was written."""
 
     path: str
     plain: dict[int, int] = {}
-    """By id, the last position at which it holds."""
+    """The last position of versions that have ended, by id."""
     ranked: dict[int, int] = {}
 
 
 class IndexSpec(msgspec.Struct, frozen=True):
-    """An index as it travels to workers: names of files."""
+    """An index as it is sent to workers: names of files."""
 
     parts: tuple[IndexFileSpec, ...] = ()
     following: str = ""
-    """The file of those whose state changes; empty if there are none."""
+    """The file of followers; empty if there are none."""
 
 
 class Publications:
-    """A batch of the lake's rows, read as far as somebody asks."""
+    """A batch of the lake's rows, decoded on demand."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
@@ -82,7 +82,7 @@ class Publications:
 
     @functools.cached_property
     def attributes(self) -> list[dict[str, object]]:
-        """What subscriptions see of each."""
+        """The attributes of each publication."""
         return lake_attributes(self.batch)
 
 
@@ -99,7 +99,7 @@ class _SelectedRows:
         return [topics[row] for row in self._rows.tolist()]
 
     def columns(self, rows: Longs | None, numbers: Longs | None) -> PublicationTable:
-        """With their positions, for states that hold between two of them."""
+        """Columns with the positions, since states hold between two positions."""
         here = self._rows if rows is None else self._rows[rows]
         filters = itertools.repeat(NO_FILTER) if numbers is None else numbers.tolist()
         positions = self._publications.positions[here].tolist()
@@ -107,7 +107,7 @@ class _SelectedRows:
         shown: list[dict[str, object]] = []
         before = -1
         for row, number, position in zip(here.tolist(), filters, positions, strict=False):
-            # What is there may be written into, once: later, it is the same but for the filter.
+            # The first time the attributes are changed in place; copies differ only in the filter.
             one = dict(attributes[row]) if row == before else attributes[row]
             one[FILTER_ATTRIBUTE] = number
             one[POSITION] = float(position)
@@ -117,7 +117,7 @@ class _SelectedRows:
 
 
 class VersionIndex:
-    """Decides which versions get publications."""
+    """An index of versions, open in a worker."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class VersionIndex:
         self._following = following
 
     def match_lake(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Who gets the publications of a batch; ranked subscriptions are left aside."""
+        """The matches of a batch, except those of ranked subscriptions."""
         publications = Publications(batch)
         rows, numbers = self._pairs(publications, "plain")
         found = pa.array(rows)
@@ -141,7 +141,7 @@ class VersionIndex:
         return pa.RecordBatch.from_arrays(columns, schema=PAIRS)
 
     def ranked_rows(self, batch: pa.RecordBatch, buckets: int) -> pa.RecordBatch:
-        """Publications that some ranked subscription may want, once for each bucket of these."""
+        """Candidates for ranked subscriptions, once for each bucket."""
         rows, numbers = self._pairs(Publications(batch), "ranked")
         in_bucket = numbers % buckets
         order = np.lexsort((numbers, in_bucket, rows))
@@ -157,7 +157,7 @@ class VersionIndex:
         return pa.RecordBatch.from_arrays(columns, schema=RANKED_ROWS)
 
     def _pairs(self, publications: Publications, name: SideName) -> tuple[Longs, Longs]:
-        """Rows of the batch and the numbers of subscriptions that get them, by row."""
+        """Rows of the batch and the numbers of matching subscriptions, by row."""
         found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
         groups: dict[int, tuple[str, str]] = {}
         for side, ended, rows in self._sides(publications, name):
@@ -167,14 +167,14 @@ class VersionIndex:
         if groups:
             rows, numbers = _one_of_each_group(rows, numbers, groups)
         if len(found) <= 2:
-            return rows, numbers  # of one file, they come by row
+            return rows, numbers  # matches of a single file are in the order of rows
         order = np.argsort(rows, kind="stable")
         return rows[order], numbers[order]
 
     def _sides(
         self, publications: Publications, name: SideName
     ) -> Iterator[tuple[IndexSide, Mapping[int, int], Longs]]:
-        """Whoever may get some of the publications, and which."""
+        """The indexes that may match some of the publications, and these."""
         if not len(publications):
             return
         for file, spec in self._parts:
@@ -188,7 +188,7 @@ class VersionIndex:
 
 
 def opened(spec: IndexSpec) -> VersionIndex:
-    """The index that a task was sent; its files stay open between tasks."""
+    """Open the index that was sent to a task; its files stay open between tasks."""
     following = open_followers(spec.following) if spec.following else None
     return VersionIndex([(open_index(part.path), part) for part in spec.parts], following)
 
@@ -196,7 +196,7 @@ def opened(spec: IndexSpec) -> VersionIndex:
 def _found(
     publications: Publications, some: Longs, side: IndexSide, ended: Mapping[int, int]
 ) -> tuple[Longs, Longs]:
-    """What one matcher finds among some rows, as rows and numbers of subscriptions."""
+    """The matches of some rows with one matcher, as rows and numbers of subscriptions."""
     at = publications.at[some]
     side.matcher.prepare(float(at.min()), float(at.max()))
     shown = _SelectedRows(publications, some)
@@ -213,7 +213,7 @@ def _holds(
     side: IndexSide,
     ended: Mapping[int, int],
 ) -> npt.NDArray[np.bool_]:
-    """Which pairs are of a version that holds at the publication's position."""
+    """Which matches are of a version that holds at the publication's position."""
     until = side.until
     if ended:
         until = until.copy()
@@ -230,9 +230,9 @@ def _holds(
 def _one_of_each_group(
     rows: Longs, numbers: Longs, groups: Mapping[int, tuple[str, str]]
 ) -> tuple[Longs, Longs]:
-    """Of those who share, one gets it: here the one with the lowest number.
+    """Keep one match for each group of a shared subscription: that with the lowest number.
 
-    Whose turn it is at the broker depends on who is connected, which no log tells.
+    The broker's choice depends on which members are connected, which is not in the log.
     """
     names = {group: place for place, group in enumerate(dict.fromkeys(groups.values()))}
     shares = np.flatnonzero(np.isin(numbers, list(groups)))

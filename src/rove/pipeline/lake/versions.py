@@ -1,9 +1,9 @@
-"""Subscriptions over time: who wanted what, from which position of the log to which.
+"""Versions of subscriptions: each holds between two positions of the log.
 
-A subscription's life is a *version*: a text, the state that its subscriber had at first, and the
-positions between which it holds. So what a publication meets depends on nothing but its own
-position, and a history of any length can be matched in any order, by any number of workers. How the
-state changes meanwhile is data of its own (`rove.pipeline.lake.followers`).
+A subscription becomes a *version*: an expression, the initial state of its subscriber, and the
+positions between which it holds. So the matches of a publication depend only on its position, and a
+log of any length can be matched in any order, by any number of workers. Later changes of the state
+are separate data (`rove.pipeline.lake.followers`).
 
 An event costs a microsecond or two.
 """
@@ -41,19 +41,19 @@ class VersionsError(RoveError):
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """A subscription for as long as it holds."""
+    """A subscription, with the positions between which it holds."""
 
     number: int
     text: str
-    """Empty for all that the topic filter lets through."""
+    """The expression; empty if the topic filter is the only condition."""
     filter: str = ANY_TOPIC
     accepted_at: float = 0.0
     me: dict[str, object] = {}
-    """The state of its subscriber when it began to hold."""
+    """The state of its subscriber at its first position."""
     since: int = NOTHING
-    """It holds for publications above this position,"""
+    """It holds for publications above this position."""
     until: int = FOR_EVER
-    """and up to this one."""
+    """It holds for publications up to this position."""
     client_id: str = ""
     no_local: bool = False
     share: str | None = None
@@ -61,54 +61,54 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @functools.lru_cache(maxsize=65_536)
-def asked_of(text: str) -> frozenset[str]:
-    """The variables that the condition of a text asks of its subscriber's state."""
+def state_variables(text: str) -> frozenset[str]:
+    """The variables of the subscriber's state that the condition of an expression uses."""
     if "me" not in text:
         return frozenset()
     try:
         condition = parse(text, accepted=True).condition
     except LanguageError:
-        return frozenset()  # whoever puts it into an index says so
+        return frozenset()  # adding it to an index raises
     return frozenset(part.path[0] for part in walk(condition) if type(part) is Me)
 
 
 class Timeline:
-    """Takes events in the order of positions, and knows the versions there were and are."""
+    """Turns events, in the order of positions, into versions."""
 
     def __init__(self, engine: str | None = None) -> None:
-        """With an engine, only the subscriptions that it serves."""
+        """With an engine, only subscriptions that it serves."""
         self._engine = engine
         self._open: dict[int, Version] = {}
         self._durable: set[int] = set()
         self._of_client: dict[str, dict[int, Version]] = {}
-        """Subscriptions that ask for their subscriber's state."""
+        """Active versions that use their subscriber's state, by client and number."""
         self.position = NOTHING
-        """Of the last event that was taken."""
+        """The position of the last event."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     def open(self) -> list[Version]:
-        """Those that hold now."""
+        """The active versions."""
         return list(self._open.values())
 
     def asking(self, client_id: str) -> Collection[Version]:
-        """Those that hold now and ask for the state of a client."""
+        """The active versions that use the state of a client."""
         return self._of_client.get(client_id, {}).values()
 
     def durable(self) -> list[int]:
-        """The numbers of those that outlive the broker."""
+        """The numbers of those that survive a restart of the broker."""
         return list(self._durable)
 
     def go_on(self, position: int, versions: Iterable[Version], durable: Iterable[int]) -> None:
-        """Go on from what there was at a position."""
+        """Start from the active versions at a position."""
         self.position = position
         kept = set(durable)
         for version in versions:
             self._add(version, durable=version.number in kept)
 
     def take(self, event: Event) -> tuple[list[Version], list[Version]]:
-        """What the event ends (with `until` set) and what it begins."""
+        """Apply an event; returns the versions that end (with `until` set) and that begin."""
         self.position = event.position
         match event.event:
             case "made":
@@ -116,13 +116,13 @@ class Timeline:
             case "ended":
                 return self._end([event.number], event.position), []
             case "started":
-                gone = [number for number in self._open if number not in self._durable]
-                return self._end(gone, event.position), []
+                numbers = [number for number in self._open if number not in self._durable]
+                return self._end(numbers, event.position), []
             case "state":
                 return [], []
 
     def _make(self, event: Event) -> list[Version]:
-        # A log may tell of one twice: when it was made, and when the log was begun anew.
+        # A log may have it twice: when it was made, and when a new log was started.
         if event.number in self._open or self._engine not in (None, event.engine):
             return []
         made = Version(
@@ -144,7 +144,7 @@ class Timeline:
         self._open[version.number] = version
         if durable:
             self._durable.add(version.number)
-        if asked_of(version.text):
+        if state_variables(version.text):
             self._of_client.setdefault(version.client_id, {})[version.number] = version
 
     def _end(self, numbers: Iterable[int], position: int) -> list[Version]:
@@ -163,7 +163,7 @@ class Timeline:
 
 
 def versions_of(events: Iterable[Event]) -> list[Version]:
-    """Every version in a range of events, which must come in order."""
+    """All versions in a range of events, which must be in order."""
     timeline = Timeline()
     closed: list[Version] = []
     for event in events:
@@ -172,7 +172,7 @@ def versions_of(events: Iterable[Event]) -> list[Version]:
 
 
 def from_file(path: Path) -> tuple[list[Version], list[str]]:
-    """JSON lines as `rove match` takes them, numbered by their lines from 0; and their names."""
+    """Versions from JSON lines as for `rove match`, numbered from 0; and their names."""
     versions: list[Version] = []
     names: list[str] = []
     try:
@@ -196,7 +196,7 @@ def _of_record(number: int, record: SubscriptionRecord) -> Version:
 
 
 def from_table(table: DataFrame) -> list[Version]:
-    """A row each: `text`, and whatever other fields of `Version` there are columns for."""
+    """Versions from a table with the column `text` and perhaps other fields of `Version`."""
     known = [name for name in Version.__struct_fields__ if name in table.columns]
     if "text" not in known:
         raise VersionsError(f"a table of subscriptions needs a column text; it has {table.columns}")
@@ -205,9 +205,9 @@ def from_table(table: DataFrame) -> list[Version]:
 
 
 def _of_row(number: int, row: Mapping[str, Any]) -> Version:
-    told = {name: value for name, value in row.items() if value is not None}
+    values = {name: value for name, value in row.items() if value is not None}
     try:
-        return msgspec.convert({"number": number, **told}, Version)
+        return msgspec.convert({"number": number, **values}, Version)
     except msgspec.ValidationError as error:
         raise VersionsError(f"row {number} of the subscriptions: {error}") from error
 
@@ -237,15 +237,15 @@ def _of_view(view: Mapping[str, Any]) -> Version:
 def _pages(url: str, headers: Mapping[str, str]) -> Iterator[Sequence[Mapping[str, Any]]]:
     after: int | None = 0
     while after is not None:
-        asked = f"{url}/subscriptions?after={after}&limit={_PAGE}"
-        request = urllib.request.Request(asked, headers=dict(headers))
+        address = f"{url}/subscriptions?after={after}&limit={_PAGE}"
+        request = urllib.request.Request(address, headers=dict(headers))
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:
                 page = msgspec.json.decode(answer.read())
         except urllib.error.HTTPError as error:
-            raise VersionsError(f"{asked} answered {error.code}: {error.reason}") from error
+            raise VersionsError(f"{address} answered {error.code}: {error.reason}") from error
         except (OSError, msgspec.DecodeError) as error:
-            raise VersionsError(f"cannot ask the broker at {url}: {error}") from error
+            raise VersionsError(f"cannot read from the broker at {url}: {error}") from error
         yield page["items"]
         after = page["next"]
 

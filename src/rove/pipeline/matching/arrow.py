@@ -1,22 +1,22 @@
-"""Arrow's columns as the matcher's: what a value of a table means in a subscription.
+"""Converts Arrow columns to the matcher's columns: what a value of a table means in an expression.
 
-Spark hands over record batches, and most of their columns are arrays that NumPy reads as they are.
-What the language can compare goes in as it is: whole numbers of every width (exactly, and those
-beyond 64 bits as something that cannot be compared), floats, strings in all of Arrow's forms,
-truths. Structs are objects, and so are maps with string keys. The rest is *carried*: it can be
-asked for with IS NULL, no more. These are lists, binaries, intervals and all kinds of times, since
-the language has no time of day; whoever wants to compare one makes a number of it first.
+Spark sends record batches, and NumPy reads most of their columns without a copy. Values that the
+language can compare are used as they are: integers of every width (exactly; those beyond 64 bits
+compare with nothing), floats, strings in all of Arrow's forms, booleans. Structs are objects, and
+so are maps with string keys. All other values are *carried*: expressions can test them with IS
+NULL, no more. These are lists, binaries, intervals, and dates and times, since the language has no
+such types; to compare one, convert it to a number first.
 
-Decimals are no type of the language either. A publication could only have said the same digits in
-JSON, so a decimal is the number that those are: an integer if its scale is 0, else the nearest
-float. A float of 32 bits is the number that it holds, which is rarely the one that was typed.
+The language has no decimals either. In a publication a decimal would be written as a JSON number
+with the same digits, so it is converted in the same way: to an integer if its scale is 0, else to
+the nearest float. A float of 32 bits keeps its exact value, which is rarely the one that was typed.
 
-A column's name is an attribute as a text writes it: dots reach into nested objects, a segment in
-backticks may hold anything. Columns are made when they are first needed (`PublicationTable`).
+A column's name is an attribute in the syntax of expressions: dots reach into nested objects, a
+segment in backticks may hold anything. Columns are converted on demand.
 
-The lake's own form, a payload and its user properties, is decoded row by row by the function that
-the broker uses (`rove.lang.attributes`): 1.3 µs of processor time for five members, and 0.5 µs to
-make columns of them, where a table's own columns take 0.04 µs (`time.process_time`).
+Rows of the lake have a payload and user properties, which are decoded row by row by the broker's
+function (`rove.lang.attributes`): 1.3 µs of processor time for five members, and 0.5 µs to make
+columns of them, where a table's own columns take 0.04 µs (`time.process_time`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _WRITTEN: Final = re.compile(rf"(?:{_SEGMENT.pattern})(?:\.(?:{_SEGMENT.pattern}
 
 
 class TimesError(RoveError):
-    """A column that does not say when rows appeared."""
+    """A column that does not give the times of rows."""
 
 
 # -- tables ------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def columns_of(
 ) -> PublicationTable:
     """The rows of a batch as publications.
 
-    The column `topic` is seen as the attribute of that name, too, and wins over another one.
+    The column `topic` is also the attribute `topic`, and replaces another one of that name.
     `filters` are numbers of topic filters (`rove.pipeline.matching.topic_filters`).
     """
     parts = _parts_of(batch, topic, leave_out)
@@ -102,7 +102,7 @@ def _parts_of(
 
 
 def path_of(name: str) -> Path:
-    """The attribute that a column of this name holds; an odd name is one segment as it is."""
+    """The attribute of a column; a name that is no valid path is one segment."""
     if not _WRITTEN.fullmatch(name):
         return (name,)
     return tuple(quoted.replace("``", "`") or plain for quoted, plain in _SEGMENT.findall(name))
@@ -122,9 +122,9 @@ def _parts(path: Path, array: pa.Array) -> Iterator[Part]:
 
 
 def kind_of(kind: pa.DataType) -> str:
-    """What a text can use values of a type as: the language's types, OBJECT, or OTHER if nothing.
+    """The language's type for an Arrow type; OBJECT; or OTHER if it cannot be compared.
 
-    OPEN is what only the rows can tell: the members of a map, or a column of nothing but nulls.
+    OPEN if it depends on the rows: the members of a map, or a column of nulls.
     """
     if pa.types.is_dictionary(kind):
         return kind_of(kind.value_type)
@@ -134,7 +134,7 @@ def kind_of(kind: pa.DataType) -> str:
 
 
 def column_of(array: pa.Array) -> Column:
-    """One array that is no struct, as the matcher takes it."""
+    """The matcher's column for an array that is no struct."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return _of_dictionary(array)
@@ -151,7 +151,7 @@ def _valid_or_none(array: pa.Array) -> Mask | None:
 
 
 def _filled(array: pa.Array, filler: object) -> Any:
-    """As NumPy has it, with a filler where there is nothing."""
+    """A NumPy array with a filler for nulls."""
     return (array.fill_null(filler) if array.null_count else array).to_numpy(zero_copy_only=False)
 
 
@@ -196,7 +196,7 @@ def _of_dictionary(array: pa.DictionaryArray) -> Column:
 
 
 def _broken_strings(codes: Any, texts: pa.Array, valid: Mask) -> Column:
-    """Spark's strings need not be UTF-8; those that are not can be compared with nothing."""
+    """A column of strings that are not all UTF-8; the invalid ones compare with nothing."""
     found = [_decoded(text) for text in texts.cast(pa.binary()).to_pylist()]
     return ObjectColumn(
         [found[code] if there else None for code, there in zip(codes, valid, strict=True)]
@@ -217,12 +217,12 @@ def _decimals(array: pa.Array) -> Column:
 def _maps(array: pa.Array) -> Column:
     if not _is_string(array.type.key_type):
         return _carried(array)
-    # Of a key that comes twice, the last value counts, as in JSON.
+    # If a key occurs twice, the last value counts, as in JSON.
     return ObjectColumn([_plain(value) for value in array.to_pylist(maps_as_pydicts="lossy")])
 
 
 def _plain(value: object) -> object:
-    """A Python value as a publication would have it."""
+    """A Python value as in a decoded publication."""
     kind = type(value)
     if kind is Decimal:
         assert isinstance(value, Decimal)
@@ -250,17 +250,17 @@ _FORMS: Final[tuple[tuple[Callable[[Any], bool], str, Callable[[Any], Column]], 
     (pa.types.is_map, OTHER, _maps),
     (pa.types.is_struct, OBJECT, _carried),
 )
-"""Which types these are, what a text can use them as, and how they are taken."""
+"""A test for Arrow types, the language's type, and the conversion."""
 
 
 # -- times -------------------------------------------------------------------------------------
 
 
 def times_of(array: pa.Array, name: str) -> Floats:
-    """When rows appeared, in seconds: timestamps as the broker reads them, or numbers."""
+    """The times of rows in seconds, from timestamps or numbers."""
     kind = array.type
     if array.null_count:
-        raise TimesError(f"column {name} says not of every row when it appeared; leave those out")
+        raise TimesError(f"column {name} has no time in some rows; leave them out")
     if pa.types.is_timestamp(kind):
         units: Floats = array.cast(pa.int64()).to_numpy(zero_copy_only=False)
         return units / _UNITS_PER_S[kind.unit]
@@ -270,7 +270,7 @@ def times_of(array: pa.Array, name: str) -> Floats:
     if pa.types.is_decimal(kind):  # what 0.5 is in SQL
         return np.array([float(value) for value in array.to_pylist()], np.float64)
     raise TimesError(
-        f"column {name} has the type {kind}; when a row appeared is a timestamp, or seconds"
+        f"column {name} has the type {kind}; the time of a row is a timestamp, or seconds"
     )
 
 
@@ -278,14 +278,14 @@ def times_of(array: pa.Array, name: str) -> Floats:
 
 
 def lake_columns(batch: pa.RecordBatch) -> MappingTable:
-    """Publications as the lake has them, by topic, payload and user properties."""
+    """The columns of publications of the lake: topic, payload and user properties."""
     topics = batch.column("topic")
     known = {TOPIC: _strings(topics)} if not topics.null_count else {}
     return MappingTable(lake_attributes(batch), known)
 
 
 def lake_attributes(batch: pa.RecordBatch) -> list[dict[str, object]]:
-    """What subscriptions see of each publication of a batch of the lake."""
+    """The attributes of each publication in a batch of the lake."""
     topics: Sequence[str] = batch.column("topic").to_pylist()
     payloads: Sequence[bytes | None] = batch.column("payload").to_pylist()
     users = batch.column("user")

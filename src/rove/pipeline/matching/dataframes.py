@@ -1,25 +1,25 @@
-"""Subscriptions over any DataFrame: who would get which row.
+"""Matches the rows of any DataFrame with subscriptions.
 
     match(df, ["NO2 > 40", "x BETWEEN 3 + t AND 5 + t"], at="at")  # a row for each match
-    df.where(matches("NO2 > 40"))  # a condition like any other
+    df.where(matches("NO2 > 40"))  # an expression as a condition
     register(spark)  # and in SQL: rove_matches('NO2 > 40', struct(*))
 
-The matching is the broker's own (`rove.match`), inside Spark's Python workers, on whole Arrow
-batches; Spark moves the data. The index is built in the driver and mapped by the workers; who
-matches several tables with it builds it once (`rove.pipeline.matching.index`). What a column means
-to a subscription is told in `rove.pipeline.matching.arrow`.
+The broker's own matcher (`rove.match`) runs inside Spark's Python workers, on whole Arrow batches;
+Spark transports the data. The index is built in the driver and mapped by the workers; to match
+several tables, build it once (`rove.pipeline.matching.index`). `rove.pipeline.matching.arrow`
+describes what a column means in an expression.
 
-Names of columns are told apart as the language does: `no2` is not `NO2`. Spark by itself takes one
-for the other; a text that has the wrong one is refused, by `match` and `matches` alike, and told
-the right one.
+Column names are case-sensitive, as in the language: `no2` is not `NO2`, although Spark does not
+distinguish them. `match` and `matches` refuse an expression with the wrong case, and suggest the
+right name.
 
 Considered: a join with BETWEEN, which tries every pair; a join over a grid of cells, which has to
-cut moving areas into cells anew for every batch and serves two attributes at best; UDFs over rows
-or pandas, which cost more than the search. `rove bench pipeline` measures most of these.
+divide moving areas into cells anew for every batch and supports two attributes at most; UDFs over
+rows or pandas, which cost more than the search. `rove bench pipeline` measures most of these.
 
-Of many subscriptions a row may meet thousands, and then to bring the pairs back into the JVM costs
-far more than to find them. So there are other forms: `grouped` gives a row once, with an array of
-its subscriptions, `packed` the same as bytes, which the JVM need not touch one by one.
+A row may match thousands of subscriptions, and then sending the pairs back to the JVM costs far
+more than finding them. So there are other forms: `grouped` gives a row once, with an array of its
+subscriptions, `packed` the same as bytes, which the JVM does not have to process one by one.
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ SUBSCRIPTION: Final = "subscription"
 SUBSCRIPTIONS: Final = "subscriptions"
 SQL_NAME: Final = "rove_matches"
 PIECE_PAIRS: Final = 1 << 20
-"""About as many pairs are found at a time, so that memory does not depend on how many there are."""
+"""About the number of pairs in memory at a time, however many a batch has."""
 _PIECE_ROWS_MIN: Final = 256
 _PIECE_ROWS_FIRST: Final = 4_096
 _PREPARED_ROWS_MIN: Final = 1_000
-"""Rows from which on it is quicker to build moving bounds anew than to try each of them."""
+"""With fewer rows, testing each moving bound is faster than to rebuild their index."""
 _PACKED_BYTES: Final = 4
 _PACKED_MAX: Final = 2**31 - 1
 _TEXTS_MAX: Final = 1_024
-"""Texts that a worker keeps compiled."""
+"""Expressions that a worker keeps compiled."""
 _NESTED: Final = re.compile(r"<[^<>]*>|\([^()]*\)")
 
 
@@ -96,20 +96,18 @@ def match(
     form: Form = "pairs",
     strict: bool = True,
 ) -> DataFrame:
-    """Who gets which row: the columns `keep` (all, if none are named) and `subscription`.
+    """A row for each match: the columns `keep` (by default all) and `subscription`.
 
-    Subscriptions that are matched more than once are best given as an `Index`. A subscription is
-    called by its id or, without one, by its number in the list or file. `at`
-    names the column that says when a row appeared (a timestamp, or seconds); without it nothing
-    may evolve, and when subscriptions were accepted is not looked at. `topic` names the column of
-    the topic, for those that have topic filters. Subscriptions see the columns `attributes`, all
-    if none are named.
+    To match the same subscriptions more than once, pass an `Index`. A subscription is identified by
+    its id or, without one, by its number in the list or file. `at` names the column with the time
+    of a row (a timestamp, or seconds); without it no subscription may evolve, and the times when
+    subscriptions were accepted are ignored. `topic` names the column of the topic, for
+    subscriptions with topic filters. Expressions can use the columns `attributes`, by default all.
 
-    A text that asks for a column that is not there, or uses one as another type than it has, is
-    refused. Unless it is `strict`: then such an attribute is missing, or compares with nothing, as
-    in a publication.
+    If `strict`, an expression that uses a missing column, or a column as another type, is refused.
+    Otherwise such an attribute is missing, or compares with nothing, as in a publication.
 
-    A row comes as often as it is wanted, in the form `pairs`. In the others it comes once, with all
+    In the form `pairs` a row is repeated for each match. In the other forms it comes once, with all
     its `subscriptions`: an array (`grouped`), or their numbers as 4 bytes each (`packed`; see
     `unpacked`).
     """
@@ -130,12 +128,12 @@ def map_batches(
     function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: Any,
 ) -> DataFrame:
-    """`mapInArrow` over some columns of a table, whatever they are called."""
+    """`mapInArrow` over some columns of a table, whose names may be anything."""
     if isinstance(df, ParquetFiles):
         return df.map_batches(columns, function, schema)
     from pyspark.sql import functions
 
-    # mapInArrow looks its own columns up by name, and takes a dot for a member.
+    # mapInArrow resolves columns by name, and takes a dot for a member.
     plain = [functions.col(quoted(name)).alias(f"c{n}") for n, name in enumerate(columns)]
     return df.select(*plain).mapInArrow(partial(_renamed, list(columns), function), schema)
 
@@ -153,7 +151,7 @@ def _named(*names: str | None) -> list[str]:
 
 
 def _check(
-    asked: Index,
+    index: Index,
     df: DataFrame | ParquetFiles,
     kept: Sequence[str],
     at: str | None,
@@ -162,32 +160,32 @@ def _check(
 ) -> None:
     if form not in get_args(Form):
         raise MatchingError(f"there is no form {form!r}; choose from {', '.join(get_args(Form))}")
-    if form == "packed" and asked.has_names:
-        raise MatchingError("names cannot be packed; give the subscriptions numbers, or group them")
+    if form == "packed" and index.has_names:
+        raise MatchingError("string ids cannot be packed; use numbers, or the form 'grouped'")
     for name in (*kept, *_named(at, topic)):
         if name not in df.columns:
             raise MatchingError(f"there is no column {name}; there are {', '.join(df.columns)}")
     added = _added_name(form)
     if added.lower() in {name.lower() for name in kept}:
         raise MatchingError(f"there is a column {added} already; rename it, or keep others")
-    if asked.evolving and at is None:
+    if index.evolving and at is None:
         raise MatchingError(
-            f"subscription {asked.evolving} changes with time; "
-            "say which column tells when a row appeared: at='…'"
+            f"subscription {index.evolving} changes with time; "
+            "name the column with the time of a row: at='…'"
         )
-    if asked.filtered and topic is None:
+    if index.filtered and topic is None:
         raise MatchingError(
-            f"subscription {asked.filtered} has a topic filter; "
+            f"subscription {index.filtered} has a topic filter; "
             "say which column holds the topic: topic='…'"
         )
 
 
 def _needed(
-    asked: Index, columns: Sequence[str], others: set[str], attributes: Sequence[str] | None
+    index: Index, columns: Sequence[str], others: set[str], attributes: Sequence[str] | None
 ) -> list[str]:
-    """The columns that have to go to Python."""
+    """The columns that Python needs."""
     seen = columns if attributes is None else attributes
-    looked_at = asked.attributes
+    looked_at = index.attributes
     return [
         name
         for name in columns
@@ -199,10 +197,10 @@ def _added_name(form: Form) -> str:
     return SUBSCRIPTION if form == "pairs" else SUBSCRIPTIONS
 
 
-def _schema(df: DataFrame | ParquetFiles, kept: Sequence[str], asked: Index, form: Form) -> Any:
+def _schema(df: DataFrame | ParquetFiles, kept: Sequence[str], index: Index, form: Form) -> Any:
     from pyspark.sql import types
 
-    added = types.StringType() if asked.has_names else types.LongType()
+    added = types.StringType() if index.has_names else types.LongType()
     if form == "grouped":
         added = types.ArrayType(added, False)
     elif form == "packed":
@@ -215,7 +213,7 @@ def _schema(df: DataFrame | ParquetFiles, kept: Sequence[str], asked: Index, for
 
 
 class MatchJob(msgspec.Struct, frozen=True):
-    """What a worker is told."""
+    """A matching job, as it is sent to workers."""
 
     file: TaskFile
     kept: list[str]
@@ -236,7 +234,7 @@ def _matched(job: MatchJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 def match_pieces(
     job: MatchJob, opened: OpenIndex, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[pa.RecordBatch, MatchedRows]]:
-    """Parts of batches, small enough for the pairs that they have, and who wants their rows."""
+    """Parts of batches, small enough for the number of their matches; with the matches."""
     rows = _PIECE_ROWS_FIRST
     for batch in batches:
         times = _times(batch, job.at, opened.latest_s)
@@ -252,29 +250,29 @@ def match_pieces(
 
 
 def _times(batch: pa.RecordBatch, at: str | None, latest_s: float) -> Floats:
-    """When rows appeared; where that is not said, when all subscriptions had been accepted."""
+    """The times of rows; by default a time at which all subscriptions are accepted."""
     if at is None:
         return np.full(batch.num_rows, latest_s)
     return times_of(batch.column(at), at)
 
 
 def _prepare(matcher: Matcher, times: Floats) -> None:
-    """Make the index ready for a batch, with as much room before and behind it: others come."""
+    """Prepare moving bounds for a batch, and for as much time before and after it."""
     first, last = float(times.min()), float(times.max())
     room_s = last - first
     matcher.prepare(first - room_s, last + room_s)
 
 
 def _next_rows(rows: int, pairs: int) -> int:
-    """How many rows to take next, after so many had so many pairs."""
+    """The number of rows of the next part, given the rows and pairs of the last one."""
     return max(_PIECE_ROWS_MIN, min(4 * rows, PIECE_PAIRS * rows // max(pairs, 1)))
 
 
 class MatchedRows(msgspec.Struct, frozen=True):
-    """Pairs: which row, which subscription."""
+    """The matches of some rows."""
 
     counts: npt.NDArray[np.int64]
-    """By row."""
+    """The number of matches of each row."""
     subscriptions: npt.NDArray[np.int64]
 
 
@@ -285,7 +283,7 @@ def _found(opened: OpenIndex, job: MatchJob, piece: pa.RecordBatch, times: Float
 
 
 class _TableRows:
-    """Rows of a table, as a matcher sees them (`rove.pipeline.matching.topic_filters.Rows`)."""
+    """Rows of a table, for `matches_among`."""
 
     def __init__(self, piece: pa.RecordBatch, job: MatchJob) -> None:
         self._piece = piece
@@ -303,7 +301,7 @@ class _TableRows:
 def _outputs(
     job: MatchJob, opened: OpenIndex, piece: pa.RecordBatch, found: MatchedRows
 ) -> Iterator[pa.RecordBatch]:
-    """What goes back to Spark, in batches that are not too large: texts may be of any length."""
+    """The result for Spark, in batches of limited size: strings may have any length."""
     kept = piece.select(job.kept)
     if job.form == "pairs":
         rows, added = np.repeat(np.arange(piece.num_rows), found.counts), _ids(opened, found)
@@ -322,7 +320,7 @@ def _outputs(
 
 
 def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """About how large each row is: exactly, for texts and binaries, and on average for others."""
+    """The approximate size of each row: exact for strings and binaries, else the mean."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         kind = column.type
@@ -334,7 +332,7 @@ def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def _cuts(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Parts of rows that are of an allowed size together, or one row."""
+    """Ranges of rows whose total size is allowed, or of a single row."""
     ends = np.cumsum(sizes)
     first, before = 0, 0
     while first < len(sizes):
@@ -364,7 +362,7 @@ def _packed(opened: OpenIndex, found: MatchedRows, ends: npt.NDArray[np.int64]) 
 
 
 def unpacked(subscriptions: str | Column = SUBSCRIPTIONS) -> Column:
-    """An array of the numbers in a column of the form `packed`."""
+    """The numbers in a column of the form `packed`, as an array."""
     from pyspark.sql import functions
 
     given = functions.col(subscriptions) if isinstance(subscriptions, str) else subscriptions
@@ -386,10 +384,11 @@ def matches(
     accepted_at: float = 0.0,
     me: Mapping[str, object] | None = None,
 ) -> Column:
-    """Whether a row matches a text: TRUE or FALSE, for any select or where.
+    """Whether a row matches an expression: TRUE or FALSE, for any select or where.
 
-    The attributes of the text are columns (or structs, where they have dots). `at` is when a row
-    appeared, for a text that evolves since `accepted_at`; `me` are the subscriber's variables.
+    The attributes of the expression are columns (or structs, if they have dots). `at` is the time
+    of a row, for an expression that evolves since `accepted_at`; `me` has the subscriber's
+    variables.
     """
     from pyspark.sql import functions
 
@@ -397,7 +396,7 @@ def matches(
     subscription = plain_subscription(text)
     nodes = list(walk(subscription.condition))
     if at is None and any(type(node) is Time for node in nodes):
-        raise MatchingError(f"{text!r} changes with time; say when a row appeared: at='…'")
+        raise MatchingError(f"{text!r} changes with time; give the time of a row: at='…'")
     names = sorted({node.path[0] for node in nodes if type(node) is Attribute})
     written = [name_text((name,)) for name in names]
     state, is_timed = _frozen(me or {}), at is not None
@@ -411,7 +410,7 @@ def matches(
         when = times_of(arrays[-1], "at") if is_timed else np.zeros(batch.num_rows)
         return pa.array(_holding(_compiled(text, since, state), batch, when))
 
-    # Spark makes a constant of the table's type; of the columns only those that are named go over.
+    # The table's type is a constant for Spark; only the columns in use are sent to Python.
     given = [functions.expr("typeof(struct(*))"), *(functions.col(quoted(name)) for name in names)]
     if at is not None:
         given.append(functions.col(at) if isinstance(at, str) else at)
@@ -420,7 +419,7 @@ def matches(
 
 @lru_cache(maxsize=_TEXTS_MAX)
 def _check_case(text: str, table: str) -> None:
-    """Spark has found a column for each attribute, but may have taken a small letter for a capital.
+    """Refuse a column that differs in case: Spark ignores the case of names.
 
     `table` is the type of all columns, as `struct<a:int,b:struct<c:int>>`.
     """
@@ -433,7 +432,7 @@ def _check_case(text: str, table: str) -> None:
             same = re.findall(f"(?:^|,)({re.escape(name)}):", inside, re.IGNORECASE)
             if same and name not in same:
                 raise MatchingError(
-                    f"the text {text!r} asks for {name_text(node.path)}, and there is no such "
+                    f"the expression {text!r} uses {name_text(node.path)}, and there is no such "
                     f"column; did you mean {same[0]}?"
                 )
 
@@ -441,7 +440,8 @@ def _check_case(text: str, table: str) -> None:
 def register(spark: SparkSession) -> None:
     """Make `rove_matches(text, struct(*))` known to SQL.
 
-    A third argument is when a row appeared, a fourth when the subscription was accepted (seconds).
+    The third argument is the time of a row, the fourth when the subscription was accepted
+    (seconds).
     """
     from pyspark.sql import functions
 
@@ -479,15 +479,15 @@ def _holding(matcher: Matcher, batch: pa.RecordBatch, at: Floats) -> npt.NDArray
 
 @lru_cache(maxsize=_TEXTS_MAX)
 def _check_text(text: str, schema: pa.Schema) -> None:
-    """The check of `match`, of one text; asked with every batch, made once in a worker."""
-    uses_of(plain_subscription(text), f"the text {text!r}").check(
+    """Check the columns for an expression, as `match` does; once per worker."""
+    uses_of(plain_subscription(text), f"the expression {text!r}").check(
         dict(zip(schema.names, schema.types, strict=True))
     )
 
 
 @lru_cache(maxsize=_TEXTS_MAX)
 def _compiled(text: str, accepted_at: float, me: bytes) -> Matcher:
-    """A matcher for one text, made once in a worker."""
+    """A matcher for one expression; made once per worker."""
     matcher = Matcher()
     state: dict[str, object] = msgspec.json.decode(me)
     matcher.add(0, plain_subscription(text), accepted_at, state)

@@ -1,4 +1,4 @@
-"""Subscriptions that are ready to be matched: built once, used by any number of tables.
+"""An index of subscriptions: built once, used to match any number of tables.
 
     with Index.build(["NO2 > 40", "battery < 0.2"]) as index:
         match(df, index)
@@ -6,14 +6,14 @@
         index.save("s3://bucket/interests.index")
     index = Index.open("s3://bucket/interests.index")
 
-An index is a plain matcher (`rove.match`), saved as it is searched, with the names of the
-subscriptions in front of it (`rove.pipeline.matching.index_files`). Tasks get it as a file
-(`rove.pipeline.spark.executors`); the workers of one machine map it and share its pages, each opens
-it once. The file changes when the index does, and is gone when the index is closed, at the latest
-when the process ends: a DataFrame may be computed at any time until then.
+An index is a matcher (`rove.match`), saved in the form in which it is searched, with the names of
+the subscriptions in front of it (`rove.pipeline.matching.index_files`). Tasks get it as a file
+(`rove.pipeline.spark.executors`); the workers of one machine map it and share its pages. A changed
+index is written to a new file. The files are deleted when the index is closed, or else when the
+process ends: until then Spark may compute a DataFrame that uses them.
 
-Adding a text takes 0.1 ms, whether the index is large or not; saving 100,000 of them 0.1 s; opening
-a saved matcher of a million boxes 0.02 s.
+Adding an expression takes 0.1 ms, whatever the size of the index; saving 100,000 of them 0.1 s;
+opening a saved matcher of a million boxes 0.02 s.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 GivenSubscription: TypeAlias = str | Version | tuple[int | str, str]
-"""One subscription: a text, perhaps with an id."""
+"""One subscription: an expression, perhaps with an id."""
 Subscriptions: TypeAlias = Union[str, Path, "DataFrame", Sequence[GivenSubscription]]
-"""A file of JSON lines as `rove match` takes them, the address of a broker (`http://…`), a table
-with a column `text`, or single ones."""
+"""A file of JSON lines as for `rove match`, the address of a broker (`http://…`), a table with a
+column `text`, or a list."""
 
 _OPEN_MAX: Final = 16
-"""Indexes that a worker keeps open,"""
+"""Indexes that a worker keeps open."""
 _BUILT_MAX: Final = 16
-"""and that a driver keeps of those that `match` made of texts."""
+"""Indexes that `match` has built from lists and the driver keeps."""
 
 
 class _IndexRow(msgspec.Struct, array_like=True):
-    """One subscription; by its number in the matcher."""
+    """A subscription of the index."""
 
     id: int | str
     text: str
@@ -74,20 +74,20 @@ class _IndexRow(msgspec.Struct, array_like=True):
 
 
 class _IndexHead(msgspec.Struct):
-    """What stands before the matcher in a file."""
+    """The head of an index file, before the matcher."""
 
     rows: list[_IndexRow | None]
-    """None where one was removed."""
+    """By number in the matcher; None for removed subscriptions."""
     latest_s: float
-    """When the last of them was accepted."""
+    """When the last subscription was accepted."""
     filters: list[str]
-    """By their numbers in the matcher."""
+    """Topic filters, by their numbers in the matcher."""
     uses: list[tuple[ColumnUse, list[int]]] | None
-    """What they ask of a table, and who does; None if that is not known."""
+    """The columns that they use, each with its subscriptions; None if unknown."""
 
 
 class Index:
-    """Some subscriptions. One thread at a time."""
+    """An index of subscriptions. Not thread-safe."""
 
     def __init__(self, head: _IndexHead, matcher: Matcher) -> None:
         self._rows = head.rows
@@ -95,14 +95,14 @@ class Index:
         self._matcher = matcher
         self._uses = None if head.uses is None else ColumnUses(dict(head.uses))
         self._numbers: dict[int | str, int] = {}
-        # In the order in which they came; sets would name another one each time.
+        # Dictionaries, since errors name the first one; a set would have no order.
         self._evolving: dict[int, None] = {}
         self._filtered: dict[int, None] = {}
         for number, row in enumerate(self._rows):
             if row is not None:
                 self._note(number, row)
         self._files: list[Path] = []
-        """Of all states that tasks were given; the last is that of now, unless it was changed."""
+        """Files that tasks were given; the last is current unless `_is_changed`."""
         self._filters = Filters(head.filters)
         self._is_changed = True
         self._is_closed = False
@@ -118,7 +118,7 @@ class Index:
     def of_trees(
         cls, subscriptions: Iterable[tuple[Subscription, float, Mapping[str, object]]]
     ) -> Self:
-        """Of some that were read before, with their times and states, numbered from 0."""
+        """An index of parsed subscriptions with their times and states, numbered from 0."""
         index = cls(_IndexHead([], 0.0, [], []), Matcher())
         for number, (subscription, accepted_at, me) in enumerate(subscriptions):
             version = Version(number=number, text="", accepted_at=accepted_at, me=dict(me))
@@ -127,16 +127,16 @@ class Index:
 
     @classmethod
     def of_matcher(cls, matcher: Matcher) -> Self:
-        """Of a matcher that somebody else has filled; nothing can be added to it."""
+        """An index of a given matcher; nothing can be added to it."""
         return cls(_IndexHead([], 0.0, [], None), matcher)
 
     @classmethod
     def open(cls, location: Location) -> Self:
-        """One that was saved."""
+        """Open a saved index."""
         return cls(*_read(resolved(location), _IndexHead))
 
     def save(self, location: Location) -> None:
-        """Keep it; what was there before is replaced."""
+        """Save the index, replacing what is at the location."""
         write_whole(resolved(location), self._parts())
 
     def __enter__(self) -> Self:
@@ -146,7 +146,7 @@ class Index:
         self.close()
 
     def close(self) -> None:
-        """Remove its files. What was matched with it and is not computed yet cannot be any more."""
+        """Delete its files. DataFrames that use them can no longer be computed."""
         self._is_closed = True
         for path in self._files:
             path.unlink(missing_ok=True)
@@ -160,18 +160,18 @@ class Index:
 
     @property
     def has_names(self) -> bool:
-        """Whether subscriptions are called by texts, not by numbers."""
-        # Either all are, or none is.
+        """Whether the ids are strings, not numbers."""
+        # All ids have the same type.
         return isinstance(next(iter(self._numbers), 0), str)
 
     @property
     def evolving(self) -> str:
-        """One of those that change with time, to be named in an error; empty if none does."""
+        """An evolving subscription, to be named in an error; empty if there is none."""
         return self._shown(self._evolving, "text")
 
     @property
     def filtered(self) -> str:
-        """One of those that have a topic filter, likewise."""
+        """A subscription with a topic filter; empty if there is none."""
         return self._shown(self._filtered, "filter")
 
     def _shown(self, numbers: Iterable[int], field: str) -> str:
@@ -180,29 +180,29 @@ class Index:
 
     @property
     def attributes(self) -> frozenset[str] | None:
-        """What they look at: first parts of the names. None if that is not known."""
+        """The attributes in use, without members; None if unknown."""
         return None if self._uses is None else self._uses.heads
 
     def check_table(
         self, df: Any, attributes: Sequence[str] | None = None, topic: str | None = None
     ) -> None:
-        """MatchingError unless a table has all that is asked for, by name and type."""
+        """MatchingError unless a table has all columns in use, with the right types."""
         if self._uses is not None:
             self._uses.check_table(df, attributes, topic, named=self._named)
 
     def check_columns(self, columns: Mapping[str, pa.DataType]) -> None:
-        """The same for columns of Arrow."""
+        """The same for Arrow columns."""
         if self._uses is not None:
             self._uses.check(columns, named=self._named)
 
     # -- changes -----------------------------------------------------------------------------------
 
     def add(self, subscriptions: Subscriptions) -> None:
-        """Add some; all of them, or none if one is refused."""
-        self.addidentified(list(identified(subscriptions, len(self._rows))))
+        """Add subscriptions: all of them, or none if one is refused."""
+        self.add_identified(list(identified(subscriptions, len(self._rows))))
 
-    def addidentified(self, given: Sequence[tuple[int | str, Version]]) -> None:
-        """Add some that have ids."""
+    def add_identified(self, given: Sequence[tuple[int | str, Version]]) -> None:
+        """Add subscriptions that have ids."""
         self._refuse_ids([id for id, _ in given])
         first = len(self._rows)
         try:
@@ -216,7 +216,7 @@ class Index:
         self._is_changed = True
 
     def remove(self, ids: Iterable[int | str]) -> None:
-        """Remove some, called by their ids."""
+        """Remove subscriptions by their ids."""
         wanted = list(ids)
         for id in wanted:
             if id not in self._numbers:
@@ -226,7 +226,7 @@ class Index:
         self._is_changed = True
 
     def _add(self, id: int | str, subscription: Subscription, version: Version) -> None:
-        assert self._uses is not None, "a matcher of somebody else"
+        assert self._uses is not None, "the index was made of a given matcher"
         number = len(self._rows)
         here = Subscription(self._filters.condition(version.filter, subscription.condition))
         try:
@@ -261,14 +261,14 @@ class Index:
     def _refuse_ids(self, ids: Sequence[int | str]) -> None:
         kinds = {type(id) for id in (*ids, *itertools.islice(self._numbers, 1))}
         if len(kinds) > 1:
-            raise MatchingError("some subscriptions have names and some have numbers; choose one")
+            raise MatchingError("some ids are strings and some are numbers; use one type")
         seen: set[int | str] = set()
         for id in ids:
             if id in seen or id in self._numbers:
-                raise MatchingError(f"two subscriptions are called {id}; each needs its own id")
+                raise MatchingError(f"two subscriptions have the id {id}; ids must be unique")
             if isinstance(id, int) and not 0 <= id <= INTEGER_MAX:
                 raise MatchingError(
-                    f"{id} is no id; ids are texts, or integers of 64 bits from 0 on"
+                    f"{id} is no id; ids are strings, or integers from 0 to 2^63 - 1"
                 )
             seen.add(id)
 
@@ -280,7 +280,7 @@ class Index:
     # -- files -------------------------------------------------------------------------------------
 
     def task_file(self, session: SparkSession) -> TaskFile:
-        """It as the tasks of a session open it."""
+        """The index as a file for the tasks of a session."""
         if self._is_closed:
             raise MatchingError("the index is closed; build or open another one")
         if self._is_changed:
@@ -298,9 +298,9 @@ class Index:
 
 
 def index_of(subscriptions: Index | Subscriptions) -> Index:
-    """An index as it is; of anything else the one that was made of the same before, or a new one.
+    """An index as it is; for anything else a new index, or the cached index of the same.
 
-    So a `match` of the same texts in every batch of a stream builds nothing and leaves nothing.
+    So a `match` with the same list in every batch of a stream builds only one index and one file.
     """
     if isinstance(subscriptions, Index):
         return subscriptions
@@ -310,12 +310,12 @@ def index_of(subscriptions: Index | Subscriptions) -> Index:
         _built.move_to_end(digest)
         return _built[digest]
     if not given:
-        raise MatchingError("there are no subscriptions; give at least one text")
+        raise MatchingError("there are no subscriptions; give at least one expression")
     made = Index.build()
-    made.addidentified(given)
+    made.add_identified(given)
     _built[digest] = made
     if len(_built) > _BUILT_MAX:
-        _built.popitem(last=False)  # its file stays: something may be computed yet
+        _built.popitem(last=False)  # its file stays: a DataFrame may need it
     return made
 
 
@@ -323,7 +323,7 @@ _built: Final[OrderedDict[bytes, Index]] = OrderedDict()
 
 
 def identified(subscriptions: Subscriptions, first: int = 0) -> Iterator[tuple[int | str, Version]]:
-    """Each with its id: its own, or its number."""
+    """Subscriptions with their ids, or else their numbers."""
     if isinstance(subscriptions, str) and subscriptions.startswith(("http://", "https://")):
         versions = from_broker(subscriptions)
         yield from ((one.number, one) for one in versions)
@@ -361,16 +361,16 @@ def _parsed(id: int | str, version: Version) -> Subscription:
 
 def _refuse_rank(what: str) -> NoReturn:
     raise MatchingError(
-        f"{what} is ranked, so what it gets depends on all publications in their order; "
-        "a table is matched row by row: leave ORDER BY out, or use rove.pipeline.rank"
+        f"{what} is ranked, so its matches depend on the order of all publications; a table is "
+        "matched row by row: leave out ORDER BY, or use rove.pipeline.rank"
     )
 
 
 def plain_subscription(text: str) -> Subscription:
-    """The subscription of a text that is no ranked one."""
+    """The parsed expression; MatchingError if it is ranked."""
     subscription = parse(text)
     if subscription.rank is not None:
-        _refuse_rank(f"the text {text!r}")
+        _refuse_rank(f"the expression {text!r}")
     return subscription
 
 
@@ -378,7 +378,7 @@ def plain_subscription(text: str) -> Subscription:
 
 
 class _TaskHead(msgspec.Struct):
-    """What a task reads of the head."""
+    """The part of the head that a task needs."""
 
     rows: list[_IndexRow | None]
     latest_s: float
@@ -386,18 +386,18 @@ class _TaskHead(msgspec.Struct):
 
 
 class OpenIndex:
-    """An index as tasks see it."""
+    """An index that is open in a worker."""
 
     def __init__(self, matcher: Matcher, head: _TaskHead) -> None:
         self.matcher = matcher
         self.latest_s = head.latest_s
-        """When the last of its subscriptions was accepted."""
+        """When the last subscription was accepted."""
         self.filters = Filters(head.filters)
         rows = head.rows
         unfiltered = [n for n, row in enumerate(rows) if row is None or row.filter == ANY_TOPIC]
         self.has_filter = has_filter(len(rows), unfiltered)
         self.ids = _ids(rows)
-        """By number; None if they are called by their numbers."""
+        """Ids by number; None if they are the numbers."""
 
 
 def _ids(rows: Sequence[_IndexRow | None]) -> pa.Array | None:
@@ -410,7 +410,7 @@ def _ids(rows: Sequence[_IndexRow | None]) -> pa.Array | None:
 
 @functools.lru_cache(maxsize=_OPEN_MAX)
 def open_index(file: TaskFile) -> OpenIndex:
-    """The index in a file; the same object whenever this process asks again."""
+    """The index in a file; one object per process."""
     head, matcher = _read(file, _TaskHead)
     return OpenIndex(matcher, head)
 

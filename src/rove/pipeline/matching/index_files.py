@@ -1,14 +1,14 @@
-"""Subscriptions as files that Spark's workers map into their memory.
+"""Index files: subscriptions in a form that Spark's workers map into memory.
 
-The driver builds an index once and writes it; workers open the file by its name, and those of one
-machine share its pages. Only the name, and what ended since, travels with a task.
+The driver builds an index once and writes it; workers open the file by its name, and the workers of
+one machine share its pages. Only the name, and the versions that ended since, are sent with a task.
 
 All such files are paged files (`rove.base.paged`), so that a matcher is searched where it lies.
 `contents` says what a file holds, and a file with other contents is refused:
 
-- `subscriptions`: those that a table is matched with (`rove.pipeline.matching.index`),
-- `versions`: those of a broker's log, between the positions where they hold (here): a matcher for
-  what is not ranked, one for the conditions of what is, and columns by version,
+- `subscriptions`: to be matched with tables (`rove.pipeline.matching.index`),
+- `versions`: of a broker's log, between the positions where they hold (in this module): a matcher
+  for plain versions, one for the conditions of ranked versions, and columns by version,
 - `segments`: the same versions, by segment of the log, before their index is built
   (`rove.pipeline.lake.segments`),
 - `followers`: versions and the states of their subscribers (`rove.pipeline.lake.followers`).
@@ -44,11 +44,11 @@ from rove.pipeline.matching.topic_filters import Filters, Longs, TableMatcher
 from rove.pipeline.spark.executors import TaskFile
 
 _OPEN_MAX: Final = 64
-"""Files that a worker keeps open."""
+"""Index files that a worker keeps open."""
 
 
 class IndexFileError(RoveError):
-    """A file that holds no index, or a subscription that cannot be put into one."""
+    """A file that is no index, or a subscription that cannot be added to one."""
 
 
 # -- files ---------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ HeadType = TypeVar("HeadType")
 
 
 def write_packed(location: str | Path, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a file that appears when it is complete, and need not survive the machine."""
+    """Write a file atomically; it is not flushed, since it can be made again."""
     path = folder_of(str(location))
     if path is None:
         write_whole(str(location), parts)
@@ -79,7 +79,7 @@ def opened(
 
 
 def _mapped(location: str | TaskFile) -> memoryview:
-    """What lies in an object store is brought into this process first."""
+    """The content of a file; an object of a store is read into memory."""
     if isinstance(location, TaskFile):
         return location.mapped()
     if "://" not in location:
@@ -96,7 +96,7 @@ def _mapped(location: str | TaskFile) -> memoryview:
 class _SideHead(msgspec.Struct, frozen=True):
     filters: list[str]
     unfiltered: list[int]
-    """The ids of those without a filter."""
+    """The ids of versions without a topic filter."""
     own: dict[int, str]
     shared: dict[int, tuple[str, str]]
 
@@ -107,7 +107,7 @@ class _VersionsHead(msgspec.Struct, frozen=True):
 
 
 class IndexSide(NamedTuple):
-    """Versions that are not ranked, or those that are, by their ids in a matcher."""
+    """The plain versions of an index, or the ranked ones, by their ids in a matcher."""
 
     matcher: TableMatcher
     numbers: Longs
@@ -115,11 +115,11 @@ class IndexSide(NamedTuple):
     until: Longs
     filters: Filters
     has_filter: npt.NDArray[np.bool_] | None
-    """By id; None if all have one, as those of a broker do."""
+    """By id; None if all have a topic filter, as those of a broker do."""
     own: Mapping[int, str]
-    """Those that want nothing from their own client, and who that is; nobody who is ranked."""
+    """The clients of versions with `no_local`, by id; never of ranked ones."""
     shared: Mapping[int, tuple[str, str]]
-    """Those that share what comes, with their group and filter; likewise."""
+    """Group and topic filter of shared subscriptions, by id; never of ranked ones."""
 
     @property
     def is_empty(self) -> bool:
@@ -130,7 +130,7 @@ SideName = Literal["plain", "ranked"]
 
 
 class VersionIndexFile(NamedTuple):
-    """An index that is open."""
+    """An open index file."""
 
     plain: IndexSide
     ranked: IndexSide
@@ -140,7 +140,7 @@ class VersionIndexFile(NamedTuple):
 
 
 class _Builder:
-    """Collects the versions of one side."""
+    """Collects plain or ranked versions."""
 
     def __init__(self) -> None:
         self.matcher = Matcher()
@@ -155,10 +155,10 @@ class _Builder:
         return id
 
     def blocks(self, *, is_ranked: bool) -> tuple[_SideHead, list[Block]]:
-        """What is written of it, and the head that tells how to read that.
+        """The head and the blocks to write.
 
-        A window holds what its own client published, and is each member's own: who is told of it
-        is decided behind the windows.
+        Ranked versions have neither `own` nor `shared`: a window also holds publications of its own
+        client, and each member of a group has a window. `no_local` is applied after the windows.
         """
         self.matcher.compact()
         versions = self.versions
@@ -177,7 +177,7 @@ class _Builder:
 def shares_of(
     versions: Iterable[Version],
 ) -> tuple[dict[int, str], dict[int, tuple[str, str]]]:
-    """Those that want nothing of their own, and those that share, by their place."""
+    """The clients of versions with `no_local`, and groups of shared ones, by index."""
     own: dict[int, str] = {}
     shared: dict[int, tuple[str, str]] = {}
     for id, one in enumerate(versions):
@@ -189,13 +189,13 @@ def shares_of(
 
 
 VersionPlace = tuple[SideName, int]
-"""Of a version in a file: its side, and its id there."""
+"""Where a version is in a file: its side, and its id there."""
 
 
 def write_index(versions: Iterable[Version], location: str | Path) -> list[VersionPlace]:
-    """Write an index of versions, and say where each of them is in it.
+    """Write an index of versions; returns where each of them is.
 
-    The file appears when it is complete. IndexFileError names a text that is refused.
+    The file is written atomically. IndexFileError names an invalid expression.
     """
     sides: dict[SideName, _Builder] = {"plain": _Builder(), "ranked": _Builder()}
     places: list[VersionPlace] = []
@@ -218,7 +218,7 @@ def write_index(versions: Iterable[Version], location: str | Path) -> list[Versi
 
 @functools.lru_cache(maxsize=_OPEN_MAX)
 def open_index(path: str) -> VersionIndexFile:
-    """The index in a file, mapped; the same object whenever this process asks again."""
+    """The mapped index of a file; one object per process."""
     head, blocks = opened(path, "versions", _VersionsHead)
     return VersionIndexFile(_side(head.plain, *blocks[:2]), _side(head.ranked, *blocks[2:]))
 
@@ -238,7 +238,7 @@ def _side(head: _SideHead, arrays: memoryview, matcher: memoryview) -> IndexSide
 
 
 def has_filter(count: int, unfiltered: Sequence[int]) -> npt.NDArray[np.bool_] | None:
-    """Of which of so many subscriptions the topic is asked; None if of all."""
+    """Which subscriptions have a topic filter; None if all have one."""
     if not unfiltered:
         return None
     found = np.ones(count, np.bool_)

@@ -1,18 +1,18 @@
-"""What of a typed table a text can need: read off the text itself, before anything is read.
+"""Pruning: which columns, files and row groups of a typed table an expression can need.
 
-Each conjunction of the normal form says which values an attribute may have. From that follow the
-columns to read, the files whose rows can lie in the right place, and a filter by ranges, which
-Parquet answers from its statistics, a row group at a time. `distance(lat, long, …) < 500`,
-`x + 2 > t` and the like are turned around: what must `lat`, `long` and `x` be, as long as the rest
-stays within its bounds?
+Each conjunction of the normal form says which values an attribute may have. This gives the columns
+to read, the files whose rows may be in the right place, and a filter by ranges, which Parquet
+checks against its statistics for each row group. Conditions such as `distance(lat, long, …) < 500`
+or `x + 2 > t` are inverted: which values must `lat`, `long` and `x` have, if all other values stay
+within their bounds?
 
-All of it errs on one side. What is left out cannot match; what is left in is matched exactly, by
-the broker's own matcher. Where a value may stand in several columns (its type changed), or outside
-of columns, each of these places keeps the row; a conjunction that is content with a missing
-attribute puts no demand on it. Where the rows of a file are, its statistics say; the names of cells
-are not needed for that, so there are no borders between zones to get wrong.
+Pruning is conservative: a row that is skipped cannot match; all others are matched exactly, by the
+broker's own matcher. If a value may be in several columns (its type changed), or outside of
+columns, each of these may keep the row; a conjunction that holds for a missing attribute does not
+restrict it. The place of a file's rows comes from its statistics, not from the names of cells, so
+the exceptions at the borders of zones do not matter.
 
-Costs a fraction of a millisecond for a text, and a microsecond for each file.
+Costs a fraction of a millisecond for an expression, and a microsecond for each file.
 """
 
 from __future__ import annotations
@@ -75,24 +75,24 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 SPANS_MAX: Final = 32
-"""Ranges that one attribute is asked for; of more, what encloses them all."""
+"""Ranges of an attribute in a filter; more are replaced by one that encloses them."""
 TESTS_MAX: Final = 1_000
-"""Of a whole filter; a larger one costs more than it saves, and there is none."""
+"""Tests in a filter; a larger filter costs more than it saves, and is dropped."""
 TOPIC: Final[Path] = ("topic",)
 
 _MAX: Final = sys.float_info.max
 _SLACK: Final = 1e-12
-"""Of the largest number in an operation: far more than floats round off."""
+"""Relative to the largest number in an operation: far more than rounding errors."""
 _LEAST: Final = 1e-300
-"""Below this, products and quotients lose digits altogether."""
+"""Below this, products and quotients lose all their digits."""
 _CAP_DEGREES_MAX: Final = 80.0
-"""Larger circles are not worth it, and their distances are hard to compute."""
+"""Larger circles hardly exclude rows, and their bounds are hard to compute."""
 _CAPS_MAX: Final = 3
 _COMPARABLE: Final = ValueSet(ALL_NUMBERS, STRINGS.strings, facts=IS_TRUE | IS_FALSE)
 
 
 class RangeTest(msgspec.Struct, frozen=True):
-    """`low <= column < high`; an end that is None is open, and with neither any value will do."""
+    """`low <= column < high`; None is an open end, and without ends any value passes."""
 
     column: str
     low: Bound = None
@@ -100,7 +100,7 @@ class RangeTest(msgspec.Struct, frozen=True):
 
     @property
     def is_point(self) -> bool:
-        """Whether one text, whole number or truth is asked for; floats have two zeros."""
+        """Whether only one string, integer or boolean passes; floats have two zeros."""
         kind = type(self.low)
         if kind is bool:
             return True
@@ -108,25 +108,25 @@ class RangeTest(msgspec.Struct, frozen=True):
 
 
 Filter: TypeAlias = tuple[tuple[tuple[RangeTest, ...], ...], ...]
-"""Some of these hold: all of these hold: some of these tests hold."""
+"""An OR of ANDs of ORs of tests."""
 EVERY_ROW: Final[Filter] = ((),)
 
 Needs: TypeAlias = Mapping[Path, ValueSet]
-"""What attributes must be, each, for a conjunction to hold; those that are not in it: anything."""
+"""The values that attributes must have for a conjunction to hold; others may have any."""
 
 
 class ReadPlan(msgspec.Struct, frozen=True):
     """What to read of a table."""
 
     columns: tuple[str, ...]
-    """Of attributes; those that every table has are not among them."""
+    """Columns of attributes, without those that every table has."""
     filter: Filter
-    """Without any alternative, nothing can match."""
+    """If it is empty, no row can match."""
     areas: tuple[tuple[Spans, Spans], ...]
-    """Where rows with a place may be: spans of latitude and of longitude."""
+    """Where rows with a place can match: spans of latitude and of longitude."""
 
     def may_hold(self, file: TableFile) -> bool:
-        """Whether some row of a file may match, by where its rows are."""
+        """Whether some row of a file may match, by the place of its rows."""
         if not self.filter:
             return False
         if file.cell == NONE or file.box is None:
@@ -139,18 +139,18 @@ class ReadPlan(msgspec.Struct, frozen=True):
 
 
 class PrunedExpression(msgspec.Struct, frozen=True):
-    """One text, and when and for whom it holds."""
+    """An expression, with the bounds of `t` and the state of its subscriber."""
 
     subscription: Subscription
     t: tuple[float, float] = (0.0, _MAX)
-    """The least and the greatest `t` that there can be."""
+    """The least and the greatest possible `t`."""
     me: Mapping[str, object] = {}
 
 
 def plan(
     schema: TableSchema, wanted: Sequence[PrunedExpression], topic_filter: str = ""
 ) -> ReadPlan:
-    """What of a table these texts need together."""
+    """What these expressions need of a table, together."""
     alternatives = [
         needed
         for one in wanted
@@ -170,7 +170,7 @@ def plan(
 
 
 def _fixed_part(topic_filter: str) -> str:
-    """How all topics begin that a filter fits; `a/#` fits `a` itself."""
+    """The common begin of all topics that a filter matches; `a/#` matches `a` itself."""
     levels = topic_filter.split("/")
     fixed = next((i for i, level in enumerate(levels) if level in ("+", "#")), len(levels))
     return "/".join(levels[:fixed])
@@ -184,13 +184,13 @@ def _meets(spans: Spans, low: float, high: float) -> bool:
     return any(begin <= high and low < end for begin, end in spans)
 
 
-# -- what attributes must be -------------------------------------------------------------------
+# -- values of attributes ----------------------------------------------------------------------
 
 
 def needs(
     conjunction: Conjunction, t: tuple[float, float], me: Mapping[str, object]
 ) -> Iterator[Needs]:
-    """Alternatives, of which one is met wherever the conjunction holds; none if it never does."""
+    """Alternatives, one of which holds wherever the conjunction does; none if it never holds."""
     known = at_moment(conjunction, None, me)
     if known is None:
         return
@@ -204,13 +204,13 @@ def needs(
     for path, allowed in first.items():
         if allowed.numbers and allowed == ValueSet(allowed.numbers):
             ranges[Attribute(path)] = _hull(allowed.numbers)
-    turned = _Turned(ranges)
+    inverter = _Inverter(ranges)
     for subject, allowed in known.sets.items():
         if not isinstance(subject, Attribute):
-            turned.restrict(subject, allowed)
+            inverter.restrict(subject, allowed)
     for atom in known.atoms:
-        turned.compare(atom)
-    yield from turned.alternatives(first)
+        inverter.compare(atom)
+    yield from inverter.alternatives(first)
 
 
 def _restricted(needed: Needs, path: Path, allowed: ValueSet) -> Needs | None:
@@ -219,27 +219,27 @@ def _restricted(needed: Needs, path: Path, allowed: ValueSet) -> Needs | None:
 
 
 def _hull(spans: Spans) -> tuple[float, float]:
-    """The least and the greatest number, outwards where a float cannot hold one."""
+    """The least and the greatest number, rounded outwards to floats."""
     low, high = spans[0][0], previous_number(spans[-1][1])
     return _float(low, -math.inf), min(_float(high, math.inf), _MAX)
 
 
-class _Turned:
-    """Collects what computed values demand of the attributes inside of them."""
+class _Inverter:
+    """Collects the restrictions that computed values put on the attributes in them."""
 
     def __init__(self, ranges: dict[ValueNode, tuple[float, float]]) -> None:
         self._ranges = ranges
-        self._demands: list[tuple[Path, ValueSet]] = []
+        self._restrictions: list[tuple[Path, ValueSet]] = []
         self._caps: list[list[Needs]] = []
-        self._is_hopeless = False
+        self._is_impossible = False
 
     def alternatives(self, needed: Needs) -> Iterator[Needs]:
-        """The demands beside those of `needed`."""
-        if self._is_hopeless:
+        """The restrictions together with those of `needed`."""
+        if self._is_impossible:
             return
         for chosen in product(*self._caps[:_CAPS_MAX]):
             found: Needs | None = needed
-            for path, allowed in chain(self._demands, *(cap.items() for cap in chosen)):
+            for path, allowed in chain(self._restrictions, *(cap.items() for cap in chosen)):
                 found = None if found is None else _restricted(found, path, allowed)
             if found is not None:
                 yield found
@@ -252,7 +252,7 @@ class _Turned:
         can_be = enclose(subject, self._ranges)
         low, high = _hull(allowed.numbers) if allowed.numbers else (_MAX, -_MAX)
         if can_be.never or high < can_be.low or can_be.high < low:
-            self._is_hopeless = True
+            self._is_impossible = True
         else:
             self._within(subject, low, high)
 
@@ -271,17 +271,17 @@ class _Turned:
 
     def _bound(self, node: ValueNode, comparator: str, other: Enclosure) -> None:
         if other.never:
-            self._is_hopeless = True
+            self._is_impossible = True
             return
         low = other.low if comparator in ("=", ">", ">=") else -_MAX
         high = other.high if comparator in ("=", "<", "<=") else _MAX
         self._within(node, low, high)
 
     def _all_are(self, node: ValueNode, allowed: ValueSet) -> None:
-        """Every attribute below has one of these values."""
+        """Every attribute in the node has one of these values."""
         match node:
             case Attribute(path=path):
-                self._demands.append((path, allowed))
+                self._restrictions.append((path, allowed))
             case Call(name="lower", arguments=arguments):
                 for argument in arguments:
                     self._all_are(argument, STRINGS)
@@ -297,11 +297,11 @@ class _Turned:
     def _within(self, node: ValueNode, low: float, high: float) -> None:
         """The node has a value from `low` to `high`."""
         if low > high:
-            self._is_hopeless = True
+            self._is_impossible = True
             return
         match node:
             case Attribute(path=path):
-                self._demands.append((path, ValueSet(((low, after(high)),))))
+                self._restrictions.append((path, ValueSet(((low, after(high)),))))
             case Negation(operand=operand):
                 self._within(operand, -high, -low)
             case Arithmetic():
@@ -312,7 +312,7 @@ class _Turned:
     def _within_arithmetic(self, node: Arithmetic, low: float, high: float) -> None:
         a, b = enclose(node.left, self._ranges), enclose(node.right, self._ranges)
         if a.never or b.never:
-            self._is_hopeless = True
+            self._is_impossible = True
             return
         match node.operator:
             case "+":
@@ -351,7 +351,7 @@ class _Turned:
                     self._within_distance(arguments, high)
 
     def _within_distance(self, arguments: tuple[ValueNode, ...], metres: float) -> None:
-        """A place that is at most so far from another one, about which more is known."""
+        """Restrict a place that is at most `metres` from another one with known bounds."""
         for place, centre in ((arguments[:2], arguments[2:]), (arguments[2:], arguments[:2])):
             lat, long = place
             if isinstance(lat, Attribute) and isinstance(long, Attribute):
@@ -373,18 +373,18 @@ def _outside(ends: tuple[float, float]) -> Spans:
 
 
 _OFF_MAP_LATITUDES: Final = ValueSet(_outside(_LATITUDES))
-"""Degrees that do not exist; a distance is computed all the same, and turns around in them."""
+"""Invalid degrees; `distance` is computed for them, too, and is periodic."""
 
 
 def _cap(lat: Enclosure, long: Enclosure, metres: float) -> tuple[ValueSet, ValueSet] | None:
-    """Latitudes that exist, and with them longitudes, around a place; None for anywhere."""
+    """Valid latitudes, and longitudes, around a place; None if unrestricted."""
     degrees = math.degrees(metres / EARTH_RADIUS_M) * (1 + 1e-9) + 1e-7 if metres < 1e8 else 360.0
     farthest = max(abs(lat.low), abs(lat.high))
     if lat.never or long.never or degrees > _CAP_DEGREES_MAX or farthest > _LATITUDES[1]:
         return None
     south, north = max(lat.low - degrees, -90.0), min(lat.high + degrees, 90.0)
     latitudes = ValueSet(((south, after(north)),))
-    if farthest + degrees > 89.9:  # a pole may be in it, and all longitudes
+    if farthest + degrees > 89.9:  # a pole may be inside, and with it all longitudes
         return latitudes, NUMBERS
     ratio = math.sin(math.radians(degrees)) / math.cos(math.radians(farthest))
     aside = math.degrees(math.asin(min(1.0, ratio))) * (1 + 1e-9) + 1e-7
@@ -398,7 +398,7 @@ def _cap(lat: Enclosure, long: Enclosure, metres: float) -> tuple[ValueSet, Valu
 
 
 def _differences(low: float, high: float, other: Enclosure) -> tuple[float, float]:
-    """What a summand must be so that the sum with another is between `low` and `high`."""
+    """The bounds of a summand if the sum with another is between `low` and `high`."""
     least = -_MAX if low <= -_MAX or other.high >= _MAX else low - other.high
     greatest = _MAX if high >= _MAX or other.low <= -_MAX else high - other.low
     return (
@@ -408,7 +408,7 @@ def _differences(low: float, high: float, other: Enclosure) -> tuple[float, floa
 
 
 def _quotients(low: float, high: float, factor: Enclosure) -> tuple[float, float]:
-    """What a factor must be so that the product with another is between `low` and `high`."""
+    """The bounds of a factor if the product with another is between `low` and `high`."""
     if factor.low <= 0 <= factor.high:
         return -_MAX, _MAX
     ends = _wider(low, high)
@@ -416,7 +416,7 @@ def _quotients(low: float, high: float, factor: Enclosure) -> tuple[float, float
 
 
 def _products(low: float, high: float, divisor: Enclosure) -> tuple[float, float]:
-    """What a dividend must be so that the quotient is between `low` and `high`."""
+    """The bounds of a dividend if the quotient is between `low` and `high`."""
     ends = _wider(low, high)
     return _around([end * other for end in ends for other in (divisor.low, divisor.high)])
 
@@ -430,23 +430,23 @@ def _wider(low: float, high: float) -> tuple[float, float]:
 
 
 def _outwards(end: float, towards: float, size: float) -> float:
-    """An end of an interval, moved by more than was rounded off numbers of this size."""
+    """An end of an interval, moved outwards by more than rounding errors of this size."""
     moved = end + math.copysign(min(size, _MAX) * _SLACK + _LEAST, towards)
     return min(max(moved, -_MAX), _MAX)
 
 
-# -- where attributes stand --------------------------------------------------------------------
+# -- columns of attributes ---------------------------------------------------------------------
 
 
 class _ColumnFinder:
-    """The columns of a table in which an attribute may have its values."""
+    """Finds the columns of a table in which an attribute may have its values."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
         self._by_path = schema.by_path()
 
     def read_for(self, subscriptions: Iterable[Subscription]) -> tuple[str, ...]:
-        """Every column that says anything of an attribute that is named."""
+        """All columns that may have an attribute of the expressions."""
         found: dict[str, None] = {}
         for node in chain.from_iterable(map(parts, subscriptions)):
             if isinstance(node, Attribute):
@@ -458,7 +458,7 @@ class _ColumnFinder:
         return tuple(found)
 
     def _of(self, path: Path) -> Iterator[str]:
-        """Its own columns, and those of objects around it that are kept as JSON."""
+        """The columns of an attribute, and of outer objects that are stored as JSON."""
         if path in self._by_path:
             yield from self._by_path[path].columns.values()
         yield from self._around(path)
@@ -475,7 +475,7 @@ class _ColumnFinder:
                 yield from attribute.columns.values()
 
     def filter_of(self, alternatives: Iterable[Needs]) -> Filter:
-        """Rows that meet some alternative, and perhaps others."""
+        """A filter that passes all rows of the alternatives, and perhaps others."""
         found: dict[tuple[tuple[RangeTest, ...], ...], None] = {}
         for needed in alternatives:
             clauses = [self._clause(path, allowed) for path, allowed in needed.items()]
@@ -485,7 +485,7 @@ class _ColumnFinder:
         return EVERY_ROW if () in found else tuple(found)
 
     def _clause(self, path: Path, allowed: ValueSet) -> tuple[RangeTest, ...] | None:
-        """Tests of which one holds if the attribute is allowed; None if it may be missing."""
+        """Tests, one of which holds if the attribute is allowed; None if it may be missing."""
         if allowed.facts & IS_NULL:
             return None
         tests = [RangeTest(column) for column in self._around(path)]
@@ -504,12 +504,12 @@ class _ColumnFinder:
 
 
 def _of_floats(column: str, allowed: ValueSet) -> Iterator[RangeTest]:
-    if allowed.facts & IS_OPAQUE:  # what is infinite cannot be compared
+    if allowed.facts & IS_OPAQUE:  # infinities cannot be compared
         yield RangeTest(column)
         return
     for low, high in _few(allowed.numbers):
         begin, end = _float(low, math.inf), _float(high, math.inf)
-        # There are two zeros, and some readers put them in order.
+        # There are two zeros, and some readers order them.
         begin = -0.0 if begin == 0 else begin
         yield RangeTest(column, None if begin <= LOWEST else begin, None if end > _MAX else end)
 
@@ -563,7 +563,7 @@ def _few(spans: Spans) -> Spans:
 
 
 def _float(number: Any, towards: float) -> float:
-    """The nearest float that is not on the other side."""
+    """The nearest float in a direction."""
     try:
         rounded = float(number)
     except OverflowError:
@@ -582,11 +582,11 @@ def _small(found: Filter) -> Filter:
     return found if tests <= TESTS_MAX else EVERY_ROW
 
 
-# -- the filter for those who read -------------------------------------------------------------
+# -- the filter for readers --------------------------------------------------------------------
 
 
 def spark_filter(found: Filter) -> Column:
-    """As a condition of Spark, which hands it down to Parquet."""
+    """The filter as a condition of Spark, which pushes it down to Parquet."""
     from pyspark.sql import functions as f
 
     def tested(test: RangeTest) -> Any:
@@ -597,7 +597,7 @@ def spark_filter(found: Filter) -> Column:
 
 
 def arrow_filter(found: Filter) -> pc.Expression:
-    """As an expression of Arrow, which hands it down to Parquet too."""
+    """The filter as an expression of Arrow, which pushes it down to Parquet."""
     import pyarrow.compute as pc
 
     def tested(test: RangeTest) -> Any:

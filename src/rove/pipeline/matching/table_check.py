@@ -1,14 +1,14 @@
-"""Whether a table has what texts ask for: a wrong column is an error, not an empty answer.
+"""Checks that a table has the columns that expressions use: a wrong name is an error, not no match.
 
-A publication may lack anything, so in a broker an attribute that is not there is missing, and a
-string is no number: the text does not match, and that is right. A table says beforehand which
-columns it has and of which types. A text that asks for another one can never match, and the reason
-is nearly always a misspelt name, or a file of CSV that was read without a schema, where everything
-is a string. So this is refused, with the name, the type and what would help; who means it asks for
-`strict=False` and gets the broker's rule.
+A publication may lack any attribute, so in a broker an expression with a missing attribute, or one
+that compares a string with a number, just does not match. But the columns of a table and their
+types are known beforehand. An expression that uses another column can never match, and the reason
+is nearly always a misspelt name, or a CSV file that was read without a schema, so that all columns
+are strings. So it is refused, with the name, the type and a remedy; `strict=False` applies the
+broker's rule.
 
-Collecting what a text asks for takes one walk over its tree, some 10 µs; checking takes one look
-for each distinct attribute.
+Collecting the attributes of an expression is one walk over its tree, some 10 µs; checking is one
+lookup for each distinct attribute.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ _NAMED_MAX: Final = 20
 
 
 class MatchingError(RoveError):
-    """Subscriptions, or columns, that cannot be matched with each other."""
+    """Subscriptions and columns that do not fit together."""
 
 
 class ColumnUse(msgspec.Struct, frozen=True):
-    """What a text asks of an attribute: one of these types."""
+    """An attribute in an expression, and the types that it may have there."""
 
     path: Path
     kinds: frozenset[str]
 
 
 class ColumnUses:
-    """What some texts ask of a table, and who asks for it."""
+    """The attributes in some expressions, each with the expressions that use it."""
 
     def __init__(self, given: Mapping[ColumnUse, Iterable[Any]] | None = None) -> None:
         self._who = {use: dict.fromkeys(who) for use, who in (given or {}).items()}
 
     def add(self, subscription: Subscription, who: Any) -> None:
-        """One more text, and whatever it is known by."""
+        """Add an expression, and what identifies it."""
         for attribute, kinds in types_of(subscription).items():
             self._who.setdefault(ColumnUse(attribute.path, frozenset(kinds)), {})[who] = None
 
     def remove(self, subscription: Subscription, who: Any) -> None:
-        """Take one back that was added."""
+        """Remove an expression."""
         for attribute, kinds in types_of(subscription).items():
             use = ColumnUse(attribute.path, frozenset(kinds))
             del self._who[use][who]
@@ -70,12 +70,12 @@ class ColumnUses:
                 del self._who[use]
 
     def as_lists(self) -> list[tuple[ColumnUse, list[Any]]]:
-        """All of it, to be kept."""
+        """The content as lists, to be saved."""
         return [(use, list(who)) for use, who in self._who.items()]
 
     @property
     def heads(self) -> frozenset[str]:
-        """The attributes, without what follows a dot."""
+        """The attributes without members."""
         return frozenset(use.path[0] for use in self._who)
 
     def check_table(
@@ -85,10 +85,10 @@ class ColumnUses:
         topic: str | None = None,
         named: Callable[[Any], str] = str,
     ) -> None:
-        """MatchingError unless a table has all that is asked for, by name and type.
+        """MatchingError unless a table has all columns in use, with the right types.
 
-        Texts see the columns `attributes`, all if none are named; `topic` is the topic's. `named`
-        says what one who asks is called.
+        Expressions can use the columns `attributes`, by default all; `topic` is that of the topic.
+        `named` gives the name of an expression for the error.
         """
         seen = set(df.columns if attributes is None else attributes)
         fields = {one.name: one.dataType for one in df.schema if one.name in seen}
@@ -105,7 +105,7 @@ class ColumnUses:
         )
 
     def check(self, columns: Mapping[str, pa.DataType], named: Callable[[Any], str] = str) -> None:
-        """MatchingError unless the columns have all that is asked for, by name and type."""
+        """MatchingError unless all columns in use exist and have the right types."""
         found: dict[Path, pa.DataType] = {}
         for name, kind in columns.items():
             for path, inner in _inside(path_of(name), kind):
@@ -116,14 +116,14 @@ class ColumnUses:
 
 
 def uses_of(subscription: Subscription, name: str) -> ColumnUses:
-    """What one text asks for."""
+    """The attributes in one expression."""
     uses = ColumnUses()
     uses.add(subscription, name)
     return uses
 
 
 def _arrow_type(of_spark: Any) -> pa.DataType:
-    """As workers will see it; what cannot go to them is Spark's to refuse."""
+    """The Arrow type that workers get; null if Spark cannot send the type."""
     from pyspark.errors import PySparkException
 
     try:
@@ -133,7 +133,7 @@ def _arrow_type(of_spark: Any) -> pa.DataType:
 
 
 def _inside(path: Path, kind: pa.DataType) -> Iterator[tuple[Path, pa.DataType]]:
-    """The attributes that a column has, each with its type; of a dotted name the objects, too."""
+    """The attributes in a column, each with its type; for a dotted name also the objects."""
     for length in range(1, len(path)):
         yield path[:length], pa.struct([])
     yield path, kind
@@ -145,14 +145,14 @@ def _inside(path: Path, kind: pa.DataType) -> Iterator[tuple[Path, pa.DataType]]
 def _problem(
     use: ColumnUse, found: Mapping[Path, pa.DataType], columns: Iterable[str]
 ) -> str | None:
-    """What is wrong with a text that asks for this, if anything is."""
+    """What is wrong with the use of a column; None if nothing is."""
     written = name_text(use.path)
     if any(kind_of(found[part]) == OPEN for part in _heads(use.path) if part in found):
         return None
     if use.path not in found:
         near = _near(".".join(use.path), [".".join(path) for path in found])
         return (
-            f"asks for {written}, and there is no such column; {near or _listed(columns)} "
+            f"uses {written}, and there is no such column; {near or _listed(columns)} "
             "(strict=False takes it as missing in every row)"
         )
     kind = kind_of(found[use.path])
@@ -165,7 +165,7 @@ def _problem(
 
 
 def _near(name: str, there: Sequence[str]) -> str | None:
-    """Spark does not tell small letters from capitals, and the language does."""
+    """A suggestion for a name; first one that differs only in case, which Spark ignores."""
     same = next((one for one in there if one.lower() == name.lower()), None)
     return f"did you mean {same}?" if same else did_you_mean(name, there)
 
@@ -177,7 +177,7 @@ def _listed(columns: Iterable[str]) -> str:
 
 
 def _heads(path: Path) -> Iterator[Path]:
-    """The path and the objects around it."""
+    """The path and its outer objects."""
     return (path[:length] for length in range(1, len(path) + 1))
 
 

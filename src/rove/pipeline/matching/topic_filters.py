@@ -1,12 +1,12 @@
-"""Topic filters as a part of conditions, and the one function that asks an index for matches.
+"""Topic filters as part of conditions, and the function that matches rows with an index.
 
-A subscription with a topic filter asks for one more attribute, the number of its filter. A row is
-shown to the matcher once for each filter that fits its topic, as the broker does it, so the search
-passes over whoever wants another topic. Rows of tables and of the lake go the same way
-(`matches_among`); only what their columns are differs.
+The condition of a subscription with a topic filter has one more attribute, the number of the
+filter. A row is matched once for each filter that matches its topic, as in the broker, so the
+search skips subscriptions to other topics. Rows of tables and of the lake are matched by the same
+function (`matches_among`); only their columns differ.
 
-A row of which no filter fits is not shown, unless some subscription has no filter at all; an index
-without any filter costs nothing here.
+A row whose topic no filter matches is skipped, unless some subscription has no filter; an index
+without any filter has no overhead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rove.mqtt.topic_trees import FilterTree
 from rove.pipeline.lake.versions import ANY_TOPIC
 
 NO_FILTER: Final = -1
-"""The number that is shown to those without a filter, where no filter fits."""
+"""The number for rows whose topic no filter matches; for subscriptions without a filter."""
 
 Longs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -43,7 +43,7 @@ class Filters:
             self.add(name)
 
     def add(self, name: str) -> int:
-        """The number of a filter, which may be there already."""
+        """Add a filter if it is new; returns its number."""
         found = self._numbers.get(name)
         if found is None:
             found = self._numbers[name] = len(self._numbers)
@@ -53,19 +53,19 @@ class Filters:
         return found
 
     def __iter__(self) -> Iterator[str]:
-        """In the order of their numbers."""
+        """The filters in the order of their numbers."""
         return iter(self._numbers)
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def condition(self, name: str, condition: Condition) -> Condition:
-        """The condition for the topics of one filter only, which is added; as it is without one."""
+        """The condition restricted to a filter, which is added; unchanged for ANY_TOPIC."""
         number = self.add(name)
         return condition if name == ANY_TOPIC else on_filter(number, condition)
 
-    def fitting(self, topic: str | None) -> list[int]:
-        """The numbers of the filters that fit a topic; NO_FILTER where only those without may."""
+    def matching(self, topic: str | None) -> list[int]:
+        """The numbers of filters that match a topic; NO_FILTER if none does."""
         found = self._known.get(topic)
         if found is None:
             found = [] if topic is None else self._tree.find(topic)
@@ -74,9 +74,9 @@ class Filters:
             self._known[topic] = found
         return found
 
-    def shown(self, topics: Sequence[str | None]) -> tuple[Longs, Longs]:
-        """Rows as they are shown, by row: each with the number of a filter that fits."""
-        numbers = [self.fitting(topic) for topic in topics]
+    def expanded(self, topics: Sequence[str | None]) -> tuple[Longs, Longs]:
+        """Row numbers, repeated for each filter that matches, and the filters' numbers."""
+        numbers = [self.matching(topic) for topic in topics]
         rows = np.repeat(np.arange(len(topics)), [len(some) for some in numbers])
         return rows, np.array([number for some in numbers for number in some], np.int64)
 
@@ -85,40 +85,40 @@ class TableMatcher(Protocol):
     """A matcher, or an index of followers."""
 
     def prepare(self, begins_at: float, ends_at: float) -> None:
-        """Be quick at these times."""
+        """Prepare for these times."""
 
     def match_table(self, columns: PublicationTable, at: Floats) -> Pairs:
-        """Who gets each of the rows."""
+        """The matches of each row."""
 
 
 class MatchableRows(Protocol):
-    """What is matched: rows of a table, or publications of the lake."""
+    """Rows to be matched, of a table or of the lake."""
 
     @property
     def topics(self) -> Sequence[str | None]:
-        """Of each row; asked for if there are filters."""
+        """The topic of each row; used only if there are filters."""
 
     def columns(self, rows: Longs | None, numbers: Longs | None) -> PublicationTable:
-        """All rows; or some of them, beside the numbers of filters."""
+        """All rows; or some of them, with the numbers of filters."""
 
 
 def matches_among(
     rows: MatchableRows,
     at: Floats,
-    asked: TableMatcher,
+    matcher: TableMatcher,
     filters: Filters,
     has_filter: npt.NDArray[np.bool_] | None,
 ) -> tuple[RowNumbers, Longs]:
-    """Rows and ids of all matches, by row. `has_filter` tells of each id; None if all have one."""
+    """Rows and ids of all matches, by row. `has_filter` is by id; None if all have one."""
     if list(filters) in ([], [ANY_TOPIC]):
-        pairs = asked.match_table(rows.columns(None, None), at)
+        pairs = matcher.match_table(rows.columns(None, None), at)
         return pairs.publications, pairs.subscriptions
-    places, numbers = filters.shown(rows.topics)
-    pairs = asked.match_table(rows.columns(places, numbers), at[places])
+    places, numbers = filters.expanded(rows.topics)
+    pairs = matcher.match_table(rows.columns(places, numbers), at[places])
     found, ids = places[pairs.publications], pairs.subscriptions
     if has_filter is None:
         return found, ids
-    # Whoever has no filter has met a row as often as it was shown.
+    # A subscription without a filter matches each repetition of a row: keep the first.
     is_first = np.append(True, np.diff(places) != 0)[: len(places)]
     holds = is_first[pairs.publications] | has_filter[ids]
     return found[holds], ids[holds]

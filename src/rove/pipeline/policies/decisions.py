@@ -6,14 +6,14 @@ broker's own (`rove.policy.agents`), so their decisions are the broker's decisio
 `RecordedPolicies` replays the policies that were set; `HypotheticalPolicy` passes every
 notification to one policy that was not.
 
-What the machine decided cannot be repeated and is taken from the log: that a call was stopped for
-its time, for its share of a processor, by a crowd, or because a worker died. Everything else is
-computed, the variables that policies set included: of these the log only says when they were set.
+Stops that depended on the machine cannot be computed again, and are taken from the log: a call that
+was stopped for its time, for its share of a processor, by overload, or because a worker died.
+Everything else is computed, including variables that policies set: the log only says when.
 
-A worker holds its subscribers' variables and agents, and payloads as long as another of its
-subscribers is about to be shown them. So a publication is read once for all of them, and a
-picture that several want smaller is made smaller once. Beside the policies, a decision costs some
-4 µs; to read its row from Arrow and to write what is sent costs 8 µs more.
+A worker holds its subscribers' variables and agents, and payloads that another of its subscribers
+will soon get. So a publication is decoded once for all of them, and a picture that several policies
+compress is compressed once. Besides the policies, a decision costs some 4 µs; reading its row from
+Arrow and writing the output costs 8 µs more.
 
 This is not part of `rove.pipeline.policies.replay` because workers import it: no compiled kernel is
 needed here, and loading the kernels would take longer than many a job.
@@ -53,56 +53,56 @@ from rove.policy.messages import IncomingMessage
 from rove.policy.worker import result_of
 
 MACHINE: Final = frozenset(("time", "share", "crowded"))
-"""Kinds of stops that depend on the machine."""
+"""Kinds of stops that depended on the machine."""
 UNSEEN: Final = -1
-"""Stands for the position of a publication that the lake does not have."""
+"""The position of a publication that is not in the lake."""
 
 ENDED_MAX: Final = 1_000
-"""Subscriptions of a client that are no more and whose SELECT is remembered."""
+"""Ended subscriptions of a client whose SELECT is kept."""
 
 Select = tuple[Attribute, ...] | None
 
 
 class DecidingError(RoveError):
-    """A past that cannot be repeated."""
+    """A log that cannot be replayed."""
 
 
 class PolicyRow(NamedTuple):
-    """A line of the log, as it is shown here."""
+    """A row of the log."""
 
     position: int
     at_us: int
     client_id: str
-    told: bytes
-    """What the log says, as JSON."""
+    entry: bytes
+    """The entry of the log, as JSON."""
     is_event: bool
     topic: str = ""
     id: str = ""
     user: tuple[tuple[str, str], ...] = ()
     numbers: tuple[int, ...] = ()
-    """Of the subscriptions that were met."""
+    """The numbers of the matching subscriptions."""
     published: int | None = None
     """The position of the publication."""
     payload: bytes | None = None
-    """Of the publication; None if it was shown before, or is not there."""
+    """The payload of the publication; None if an earlier row had it, or it is missing."""
     is_last: bool = True
-    """Nobody else is about to be shown it."""
+    """Whether the payload is not needed again soon."""
 
 
 class Decided(NamedTuple):
-    """What became of one notification."""
+    """The decision on a notification."""
 
     row: PolicyRow
     subscription: int
-    """The one whose policy it was; 0 for the session's."""
+    """The subscription that has the policy; 0 for the session's policy."""
     verdict: str
     kind: str
-    """Of a stop."""
+    """The kind of a stop."""
     logged: str
-    """The verdict in the log; empty if there is none."""
+    """The verdict in the log; empty if the log has none."""
     steps: int
     size_bytes: int
-    """Of the message as it was shown to the policy."""
+    """The size of the message that the policy got."""
     outputs: tuple[OutputMessage, ...]
 
 
@@ -124,7 +124,7 @@ class _EventPayload(msgspec.Struct):
 
 
 class _DecisionPayload(msgspec.Struct):
-    """What the log says of a decision."""
+    """A decision in the log."""
 
     policy: str = ""
     kind: str = ""
@@ -138,7 +138,7 @@ _NO_FACTS: Final = _DecisionPayload()
 
 
 class _SubscriberState:
-    """What is known of one, at the row that is being looked at."""
+    """The state of a subscriber at the current row."""
 
     __slots__ = (
         "_ended",
@@ -155,19 +155,19 @@ class _SubscriberState:
         self.me: dict[str, Any] = {}
         self.automatic: frozenset[str] = OWN
         self.agents: dict[int, Agent] = {}
-        """By the number of their subscription; 0 for the session's."""
+        """Agents by the number of their subscription; 0 for the session."""
         self.is_durable = True
         self.is_known = False
-        """Whether its variables are."""
+        """Whether its variables are known."""
         self.pending: deque[Mapping[str, Any]] = deque()
-        """What policies have set, until the log says that it is set."""
+        """Variables that policies have set, until the log says that they are set."""
         self.selects: dict[int, tuple[Attribute, ...]] = {}
-        """Of those subscriptions that select anything."""
+        """The SELECT of subscriptions that have one, by number."""
         self._ended: deque[int] = deque()
-        """Of these, those that are no more: something that met them may still wait."""
+        """Ended subscriptions in `selects`: notifications of them may still be pending."""
 
     def end(self, number: int) -> None:
-        """A subscription is no more."""
+        """A subscription has ended."""
         self.agents.pop(number, None)
         if number in self.selects:
             self._ended.append(number)
@@ -175,7 +175,7 @@ class _SubscriberState:
             del self.selects[self._ended.popleft()]
 
     def select(self, numbers: Iterable[int]) -> Select:
-        """What is selected of a publication that met these, as the broker selects it."""
+        """The attributes that the broker selects for a match of these subscriptions; None: all."""
         if not self.selects:
             return None
         chosen: dict[Attribute, None] = {}
@@ -186,46 +186,46 @@ class _SubscriberState:
             chosen.update(dict.fromkeys(select))
         return tuple(chosen)
 
-    def snapshot(self, told: _EventPayload) -> None:
-        """Take what an event says of all variables, if nothing is known of them."""
-        if not self.is_known and told.me is not None:
-            self.me = dict(told.me)
+    def snapshot(self, event: _EventPayload) -> None:
+        """Set all variables from an event, if they are not known yet."""
+        if not self.is_known and event.me is not None:
+            self.me = dict(event.me)
             self.is_known = True
-            if told.automatic is not None:
-                self.automatic = frozenset(told.automatic)
+            if event.automatic is not None:
+                self.automatic = frozenset(event.automatic)
 
-    def change(self, told: _EventPayload) -> None:
-        """Variables have changed, and not by a policy."""
-        change_state(self.me, told.changes)
-        if told.by == "report":
-            names = {name for name, value in told.changes.items() if value is not None}
-            self.automatic = (self.automatic - told.changes.keys()) | names | OWN
+    def change(self, event: _EventPayload) -> None:
+        """Apply a change of variables that no policy has made."""
+        change_state(self.me, event.changes)
+        if event.by == "report":
+            names = {name for name, value in event.changes.items() if value is not None}
+            self.automatic = (self.automatic - event.changes.keys()) | names | OWN
 
 
 class _Message(NamedTuple):
-    """A publication as policies see it."""
+    """A publication as policies get it."""
 
     arrived: IncomingMessage
     pictures: dict[CompressionRequest, CompressionResult]
-    """Those in it that were made smaller."""
+    """Its compressed pictures."""
 
 
 class _MessageCache:
-    """Publications as they are shown to policies, for as long as they are needed."""
+    """Caches publications as policies get them, as long as they are needed."""
 
     def __init__(self) -> None:
         self._payloads: dict[int, bytes] = {}
         self._messages: dict[tuple[int, Select], _Message] = {}
 
     def of(self, row: PolicyRow, select: Select) -> _Message:
-        """What a row is about; `select` of it, if that is not None."""
+        """The message of a row, restricted to `select` if that is not None."""
         position = UNSEEN if row.published is None else row.published
         payload = self._payloads.get(position) if row.payload is None else row.payload
         if payload is None:
             raise DecidingError(
                 f"the lake does not have the publication {row.id!r} on {row.topic!r} that "
-                f"{row.client_id!r} was notified of at position {row.position}; policies can be "
-                "repeated where channels keep publications and notifications"
+                f"{row.client_id!r} was notified of at position {row.position}; replaying "
+                "policies needs channels that keep publications and notifications"
             )
         message = self._messages.get((position, select))
         if message is None:
@@ -253,39 +253,39 @@ def _arrived(row: PolicyRow, payload: bytes, select: Select) -> IncomingMessage:
 
 
 class _PolicyReplay:
-    """Takes rows in the order of positions, and knows the subscribers there were."""
+    """Replays rows in the order of positions, and tracks the state of subscribers."""
 
     def __init__(self, limits: PolicyLimits | None = None) -> None:
-        """`limits` instead of those that the log tells of."""
+        """With `limits`, those in the log are ignored."""
         self._given = limits
         self.limits = limits or PolicyLimits()
         self._subscribers: dict[str, _SubscriberState] = {}
         self._shown = _MessageCache()
 
     def take(self, rows: Iterable[PolicyRow]) -> Iterator[Decided]:
-        """Take rows; what was decided."""
+        """Replay rows; yields the decisions."""
         for row in rows:
             if not row.is_event:
                 yield self._notified(row)
                 continue
-            told = _EVENT.decode(row.told)
+            event = _EVENT.decode(row.entry)
             if row.client_id:
-                self._happened(row, told)
+                self._happened(row, event)
             else:
-                self._start(told)
+                self._start(event)
 
-    def _start(self, told: _EventPayload) -> None:
-        """The broker began anew, without what only its memory held; or only its limits did."""
-        if self._given is None and told.policies is not None:
-            self.limits = msgspec.convert(told.policies, PolicyLimits)
-        if told.event != "started":
+    def _start(self, event: _EventPayload) -> None:
+        """The broker was started, without state that is not durable; or its limits changed."""
+        if self._given is None and event.policies is not None:
+            self.limits = msgspec.convert(event.policies, PolicyLimits)
+        if event.event != "started":
             return
         for client_id, one in list(self._subscribers.items()):
             one.pending.clear()
             if not one.is_durable:
                 del self._subscribers[client_id]
 
-    def _happened(self, row: PolicyRow, told: _EventPayload) -> None:
+    def _happened(self, row: PolicyRow, event: _EventPayload) -> None:
         raise NotImplementedError
 
     def _notified(self, row: PolicyRow) -> Decided:
@@ -294,7 +294,7 @@ class _PolicyReplay:
     def _decided(
         self, row: PolicyRow, facts: _DecisionPayload, one: _SubscriberState, agent: Agent
     ) -> tuple[Decided, Mapping[str, Any]]:
-        """Show a message to an agent; what becomes of it, and of the variables."""
+        """Pass a message to an agent; returns its decision and changes of variables."""
         message = self._shown.of(row, one.select(row.numbers))
         arrived, limits = message.arrived, self.limits
         now, size_bytes = row.at_us / 1e6, len(arrived.payload)
@@ -312,71 +312,71 @@ class _PolicyReplay:
         outputs = decision.outputs
         if decision.is_unchanged:
             outputs = (OutputMessage(arrived.payload, arrived.user),)
-        told = (facts.subscription, decision.verdict, decision.kind, facts.policy)
-        return Decided(row, *told, steps, size_bytes, outputs), decision.changes
+        columns = (facts.subscription, decision.verdict, decision.kind, facts.policy)
+        return Decided(row, *columns, steps, size_bytes, outputs), decision.changes
 
 
 class RecordedPolicies(_PolicyReplay):
-    """The policies that there were."""
+    """Replays the policies that were set."""
 
-    def _happened(self, row: PolicyRow, told: _EventPayload) -> None:
+    def _happened(self, row: PolicyRow, event: _EventPayload) -> None:
         one = self._subscribers.get(row.client_id)
         if one is None:
-            if told.event not in ("policy", "made"):
+            if event.event not in ("policy", "made"):
                 return
             one = self._subscribers[row.client_id] = _SubscriberState()
-        match told.event:
+        match event.event:
             case "policy":
-                self._set_policy(one, told, row.at_us / 1e6)
+                self._set_policy(one, event, row.at_us / 1e6)
             case "made":
-                _make(one, told)
+                _make(one, event)
             case "ended":
-                one.end(told.number)
+                one.end(event.number)
             case "state":
-                self._change(one, told)
+                self._change(one, event)
         if not one.agents:
             self._leave(row.client_id, one)
 
-    def _set_policy(self, one: _SubscriberState, told: _EventPayload, now: float) -> None:
-        one.snapshot(told)
-        one.is_durable = told.durable
-        agent = one.agents.pop(told.replaces or told.number, None)
-        if not told.policy:
+    def _set_policy(self, one: _SubscriberState, event: _EventPayload, now: float) -> None:
+        one.snapshot(event)
+        one.is_durable = event.durable
+        agent = one.agents.pop(event.replaces or event.number, None)
+        if not event.policy:
             return
-        if agent is None or agent.policy.text != told.policy:
-            agent = self._agent(told, now)
-        one.agents[told.number] = agent
+        if agent is None or agent.policy.text != event.policy:
+            agent = self._agent(event, now)
+        one.agents[event.number] = agent
 
-    def _agent(self, told: _EventPayload, now: float) -> Agent:
+    def _agent(self, event: _EventPayload, now: float) -> Agent:
         try:
-            policy = compiled(told.policy, bytes_max=self.limits.text_bytes_max)
+            policy = compiled(event.policy, bytes_max=self.limits.text_bytes_max)
         except PolicyError as error:
-            raise DecidingError(f"a policy of the past is refused today: {error}") from error
-        if told.kept is None:
+            raise DecidingError(f"a policy in the log is no longer valid: {error}") from error
+        if event.kept is None:
             return Agent(policy, now)
-        return Agent.restored(policy, msgspec.msgpack.decode(told.kept, type=StoredAgent))
+        return Agent.restored(policy, msgspec.msgpack.decode(event.kept, type=StoredAgent))
 
-    def _change(self, one: _SubscriberState, told: _EventPayload) -> None:
-        if told.by == "policy" and one.pending:
+    def _change(self, one: _SubscriberState, event: _EventPayload) -> None:
+        if event.by == "policy" and one.pending:
             change_state(one.me, one.pending.popleft())
         elif one.is_known:
-            one.change(told)
+            one.change(event)
 
     def _leave(self, client_id: str, one: _SubscriberState) -> None:
-        """It has no policy: the next one comes with all variables."""
+        """It has no policy any more: an event that sets another one has all variables."""
         one.is_known = False
         one.pending.clear()
         if not one.selects:
             del self._subscribers[client_id]
 
     def _notified(self, row: PolicyRow) -> Decided:
-        facts = _FACTS.decode(row.told)
+        facts = _FACTS.decode(row.entry)
         one = self._subscribers.get(row.client_id)
         agent = None if one is None else one.agents.get(facts.subscription)
         if one is None or agent is None:
             raise DecidingError(
                 f"the lake does not say which policy {row.client_id!r} had at position "
-                f"{row.position}; it does where it has `subscriptions = true`"
+                f"{row.position}; the lake needs `subscriptions = true`"
             )
         decided, changes = self._decided(row, facts, one, agent)
         if changes:
@@ -385,25 +385,25 @@ class RecordedPolicies(_PolicyReplay):
 
 
 class HypotheticalPolicy(_PolicyReplay):
-    """One policy for everybody, from the first notification on, whatever others there were."""
+    """Passes all notifications to one policy, whatever policies were set."""
 
     def __init__(self, text: str, limits: PolicyLimits | None = None) -> None:
-        """PolicyError says what is wrong with the text."""
+        """PolicyError if the policy is invalid."""
         super().__init__(limits)
         self._policy = compiled(text, bytes_max=self.limits.text_bytes_max)
 
-    def _happened(self, row: PolicyRow, told: _EventPayload) -> None:
+    def _happened(self, row: PolicyRow, event: _EventPayload) -> None:
         one = self._subscribers.setdefault(row.client_id, _SubscriberState())
-        match told.event:
+        match event.event:
             case "policy":
-                one.snapshot(told)
-                one.is_durable = told.durable
+                one.snapshot(event)
+                one.is_durable = event.durable
             case "made":
-                _make(one, told)
+                _make(one, event)
             case "ended":
-                one.end(told.number)
-            case "state" if told.by != "policy":
-                one.change(told)
+                one.end(event.number)
+            case "state" if event.by != "policy":
+                one.change(event)
                 one.is_known = True
 
     def _notified(self, row: PolicyRow) -> Decided:
@@ -416,18 +416,18 @@ class HypotheticalPolicy(_PolicyReplay):
         return decided
 
 
-def _make(one: _SubscriberState, told: _EventPayload) -> None:
-    one.is_durable = told.durable
-    if "select" in told.text.lower():
-        select = parse(told.text, accepted=True).select
+def _make(one: _SubscriberState, event: _EventPayload) -> None:
+    one.is_durable = event.durable
+    if "select" in event.text.lower():
+        select = parse(event.text, accepted=True).select
         if select is not None:
-            one.selects[told.number] = select
+            one.selects[event.number] = select
 
 
 def _called(
     one: _SubscriberState, agent: Agent, message: _Message, now: float, limits: PolicyLimits
 ) -> Completed | Stopped:
-    """Ask the policy, and make the pictures that it wants."""
+    """Call the policy, and compress the pictures that it requests."""
     arrived, pictures = message
     while True:
         result = agent.call(arrived, one.me, now, limits, automatic=one.automatic, results=pictures)
@@ -447,7 +447,7 @@ def _no_clock() -> float:
 
 _ROWS_MAX: Final = 256
 _BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of one batch of results."""
+"""Bytes of a batch of results, at most."""
 _AT: Final = SCHEMA.field("at").type
 DECISIONS: Final = pa.schema(
     [
@@ -470,7 +470,7 @@ ROW: Final = (
     "position",
     "at",
     "client_id",
-    "told",
+    "entry",
     "is_event",
     "topic",
     "id",
@@ -483,17 +483,17 @@ ROW: Final = (
 
 
 class DecideTask(msgspec.Struct, frozen=True):
-    """What workers are told."""
+    """A replay task."""
 
     text: str | None
-    """None for the policies that there were."""
+    """The policy to try; None for the policies that were set."""
     limits: PolicyLimits | None
     payloads: bool
 
 
 @in_worker
 def decide(work: DecideTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run a bucket; its rows come in order."""
+    """Replay a bucket; its rows are in order."""
     agents = (
         RecordedPolicies(work.limits)
         if work.text is None
@@ -515,21 +515,21 @@ def _rows(batch: pa.RecordBatch) -> Iterator[PolicyRow]:
     for first in range(0, batch.num_rows, _ROWS_MAX):
         part = (columns[name].slice(first, _ROWS_MAX).to_pylist() for name in names)
         for (
-            position, at_us, client_id, told, is_event, topic, id, user, numbers, published,
+            position, at_us, client_id, entry, is_event, topic, id, user, numbers, published,
             payload, is_last,
         ) in zip(*part, strict=True):  # fmt: skip
             if is_event:
-                yield PolicyRow(position, at_us, client_id, told.encode(), True)
+                yield PolicyRow(position, at_us, client_id, entry.encode(), True)
                 continue
             pairs = tuple((one["name"], one["value"]) for one in user or ())
             yield PolicyRow(
-                position, at_us, client_id, told.encode(), False, topic, id, pairs,
+                position, at_us, client_id, entry.encode(), False, topic, id, pairs,
                 tuple(numbers or ()), published, payload, is_last,
             )  # fmt: skip
 
 
 class _Results:
-    """Decisions on their way back to Spark."""
+    """Collects decisions for Spark."""
 
     def __init__(self, *, payloads: bool) -> None:
         self._payloads = payloads

@@ -1,24 +1,23 @@
-"""Subscribers' policies over history: what they sent, and what another one would have sent.
+"""Replays subscribers' policies over the log, or tries another policy on it.
 
     replay_policies(spark, lake)      # every decision of the broker's policies, computed anew
-    replay_policy(spark, lake, text)  # what this policy would have sent instead, to everybody
+    replay_policy(spark, lake, text)  # what this policy would have sent instead, to all clients
     counts(decisions)                 # messages, bytes, steps and stops, by policy
 
-The log has everything that a policy goes by: its text, the subscriber's variables, the messages
-that it was shown and when. So the same agents (`rove.policy.agents`) come to the same outputs,
-message by message; the tests compare them with what clients received
+The log has everything that a policy's decisions depend on: its text, the subscriber's variables,
+the messages that the policy got and when. So the same agents (`rove.policy.agents`) produce the
+same outputs, message by message; the tests compare them with what clients received
 (`tests/interop/test_policy_equality.py`).
 
-**By subscriber.** What an agent remembers depends on all that came before, so rows are brought
-together by client, in a bucket, and a bucket is one partition in the order of positions. It is
-not `applyInArrow` by client, which took nine times as long with pictures and twice with numbers:
-there a payload travels once for every subscriber that is shown it, and is read as often. Here it
-travels once for each bucket: a row brings it along if the bucket's last use of it lies more than
-`NEAR` positions back, and otherwise it is still there. Memory is that of the agents, one batch of
-rows, and of payloads that are about to be used again.
+**By subscriber.** An agent's memory depends on all earlier rows, so rows are collected by client in
+a bucket, and a bucket is one partition in the order of positions. `applyInArrow` by client took
+nine times as long with pictures and twice as long with numbers: it sends and decodes a payload once
+for every subscriber that gets it. Here a payload is sent once for each bucket: a row has it if the
+bucket's last use of it is more than `NEAR` positions back; otherwise the worker still holds it.
+Memory is that of the agents, one batch of rows, and payloads that will soon be used again.
 
-**Which publication.** The log says at which position the publication lies of a decision. Of
-notifications without a policy it does not, there it is the last one of that id and topic.
+**Which publication.** The log has the position of the publication for each decision. For
+notifications without a policy it does not; there it is the last publication with that id and topic.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 NEAR: Final = 2_000
-"""Positions between two uses of a payload in a bucket that keep it there."""
+"""The most positions between two uses of a payload for which a worker holds it."""
 _IN_ORDER: Final = ("position",)
 _IN_TIME: Final = ("at", "is_alone", "position", "client_id")
-"""The order of rows: that of the log; or, for notifications that it does not have, by time."""
+"""The order of rows: by position; or by time, for notifications that are not in the log."""
 
 
 class _LogRange(msgspec.Struct, frozen=True):
-    """What of the past is asked for."""
+    """The range of the log to replay."""
 
     after: int
     up_to: int
@@ -59,7 +58,7 @@ class _LogRange(msgspec.Struct, frozen=True):
 
     @property
     def where(self) -> dict[str, Any]:
-        """As the lake is asked for it."""
+        """The arguments of the lake's methods."""
         names = ("after", "up_to", "channels", "days")
         return {name: getattr(self, name) for name in names}
 
@@ -77,16 +76,16 @@ def replay_policies(
     buckets: int | None = None,
     payloads: bool = True,
 ) -> DataFrame:
-    """Everything that the broker's policies decided, computed anew (`decisions.DECISIONS`).
+    """All decisions of the broker's policies, computed anew (`decisions.DECISIONS`).
 
-    A row for each message that was sent, `number` counting those of one decision from 0, and one
-    with neither number nor payload where nothing was. `logged` is the verdict in the log. Exact
-    from the beginning of the log on; with `after` or `days`, agents begin without a memory.
-    Without `payloads`, only their sizes are given.
+    A row for each message that was sent, `number` counting those of one decision from 0; or one row
+    with neither number nor payload if nothing was sent. `logged` is the verdict in the log. The
+    result is exact from the beginning of the log on; with `after` or `days`, agents start with an
+    empty memory. Without `payloads`, only their sizes are given.
     """
     last = lake.position() if up_to is None else min(up_to, lake.position())
     log_range = _LogRange(after, last, channels, days, client_ids)
-    notifications = _recorded(spark, lake, log_range).where("told LIKE '%\"policy\":%'")
+    notifications = _recorded(spark, lake, log_range).where("entry LIKE '%\"policy\":%'")
     work = DecideTask(None, limits, payloads)
     return _decided(spark, lake, log_range, notifications, work, buckets or cores())
 
@@ -107,9 +106,9 @@ def replay_policy(
 ) -> DataFrame:
     """What a policy would have sent to some clients, or to all (`decisions.DECISIONS`).
 
-    It is shown everything that they were notified of, with their variables as they were; what it
-    sets itself, it sees. If the lake kept no notifications, then those that
-    `rove.pipeline.lake.replay.replay` finds. PolicyError if the text is no policy.
+    It gets all their notifications, with their variables at that time, including variables that it
+    sets itself. If the lake has no notifications, those of `rove.pipeline.lake.replay.replay` are
+    used. PolicyError if the text is no valid policy.
     """
     compiled(text, bytes_max=(limits or PolicyLimits()).text_bytes_max)
     last = lake.position() if up_to is None else min(up_to, lake.position())
@@ -124,7 +123,7 @@ def replay_policy(
 
 
 def counts(decisions: DataFrame, *by: str) -> DataFrame:
-    """How many messages and bytes came and went, by policy unless told otherwise."""
+    """Numbers of messages and bytes in and out, by policy or other columns."""
     from pyspark.sql import functions as f
 
     is_first = f.coalesce(f.col("number"), f.lit(0)) == 0
@@ -158,7 +157,7 @@ def counts(decisions: DataFrame, *by: str) -> DataFrame:
 
 
 def _histogram(kinds: Column) -> Column:
-    """How often each text is in an array, as a map."""
+    """The number of each string in an array, as a map."""
     from pyspark.sql import functions as f
 
     names = f.array_sort(f.array_distinct(kinds))
@@ -173,15 +172,15 @@ def _histogram(kinds: Column) -> Column:
 
 
 def _recorded(spark: SparkSession, lake: Lake, log_range: _LogRange) -> DataFrame:
-    """The notifications that the lake has."""
+    """The notifications in the lake."""
     from pyspark.sql import functions as f
 
     rows = lake.notifications(spark, **log_range.where)
-    told = f.decode(f.col("payload"), "utf-8")
-    known = f.get_json_object(told, "$.position").cast("long")
+    entry = f.decode(f.col("payload"), "utf-8")
+    known = f.get_json_object(entry, "$.position").cast("long")
     return _of_clients(rows, log_range).select(
         *("position", "at", "client_id", "topic", "id", "user"),
-        told.alias("told"),
+        entry.alias("entry"),
         f.col("subscriptions").alias("numbers"),
         f.when(known > 0, known).alias("published"),
         f.lit(False).alias("is_alone"),
@@ -189,18 +188,20 @@ def _recorded(spark: SparkSession, lake: Lake, log_range: _LogRange) -> DataFram
 
 
 def _found(spark: SparkSession, lake: Lake, log_range: _LogRange) -> DataFrame:
-    """Notifications computed from publications and subscriptions; each session is told once.
+    """Notifications computed from publications and subscriptions, one for each session.
 
-    What moved up in a window is shown when it did, behind the publications of that moment.
+    A publication that moved up in a window comes at that moment, after the moment's publications.
     """
     from pyspark.sql import functions as f
 
     pairs = replay(spark, lake, **log_range.where)
-    told = f.decode(f.col("payload"), "utf-8")
+    entry = f.decode(f.col("payload"), "utf-8")
     owners = (
         lake.event_rows(spark, log_range.up_to)
-        .select("client_id", f.get_json_object(told, "$.number").cast("long").alias("subscription"))
-        .where(told.contains('"event":"made"'))
+        .select(
+            "client_id", f.get_json_object(entry, "$.number").cast("long").alias("subscription")
+        )
+        .where(entry.contains('"event":"made"'))
         .distinct()
     )
     publications = lake.publications(spark, **log_range.where)
@@ -211,14 +212,14 @@ def _found(spark: SparkSession, lake: Lake, log_range: _LogRange) -> DataFrame:
     rows = met.agg(f.array_sort(f.collect_list("subscription")).alias("numbers"))
     return rows.join(known, "position").select(
         *("position", "at", "client_id", "topic", "id", "user", "numbers"),
-        f.lit("{}").alias("told"),
+        f.lit("{}").alias("entry"),
         f.col("position").alias("published"),
         f.col("promoted").alias("is_alone"),
     )
 
 
 def _of_clients(rows: DataFrame, log_range: _LogRange, *others: Column) -> DataFrame:
-    """Those of the clients that are asked for, and others."""
+    """The rows of the wanted clients, and rows that meet other conditions."""
     from pyspark.sql import functions as f
 
     if log_range.client_ids is None:
@@ -228,7 +229,7 @@ def _of_clients(rows: DataFrame, log_range: _LogRange, *others: Column) -> DataF
 
 
 def _events(spark: SparkSession, lake: Lake, log_range: _LogRange, buckets: int) -> DataFrame:
-    """What happened to subscribers; starts of the broker happen to all of them."""
+    """The events of subscribers; a start of the broker goes to all buckets."""
     from pyspark.sql import functions as f
 
     rows = lake.event_rows(spark, log_range.up_to)
@@ -239,7 +240,7 @@ def _events(spark: SparkSession, lake: Lake, log_range: _LogRange, buckets: int)
     return rows.select(
         f.explode(f.when(is_start, everywhere).otherwise(own)).alias("bucket"),
         *("position", "at", "client_id"),
-        f.decode(f.col("payload"), "utf-8").alias("told"),
+        f.decode(f.col("payload"), "utf-8").alias("entry"),
         f.lit(True).alias("is_event"),
         f.lit(False).alias("is_alone"),
     )
@@ -254,9 +255,9 @@ def _bucket(buckets: int) -> Column:
 def _with_payloads(
     lake: Lake, rows: DataFrame, log_range: _LogRange, order: Sequence[str]
 ) -> DataFrame:
-    """Notifications with payloads, each as seldom as it can be without being held for long.
+    """Notifications with payloads; a payload is repeated only after more than `NEAR` positions.
 
-    Those that are alone come at another time than the others, and bring theirs along.
+    Rows with `is_alone` are not in the order of the others, and always have their payload.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -264,7 +265,7 @@ def _with_payloads(
     spark = rows.sparkSession
     after = NOTHING
     if log_range.days is not None or log_range.after > NOTHING:
-        # What it is about may have been published long before the log_range, and most was not.
+        # Some publications lie long before the range, but usually there are few.
         (first,) = rows.agg(f.min("published")).collect()[0]
         after = NOTHING if first is None else first - 1
     use = Window.partitionBy("bucket", "published", "is_alone").orderBy(*order)
@@ -273,7 +274,7 @@ def _with_payloads(
     brings = is_alone | before.isNull() | (f.col("position") - before > NEAR)
     uses = rows.withColumns(
         {
-            # No publication has a position below 0; rows that bring nothing are spread by theirs.
+            # No publication has a negative position: rows without a payload are spread by theirs.
             "key": f.when(brings, f.col("published")).otherwise(-f.col("position")),
             "is_last": is_alone | behind.isNull() | (behind - f.col("position") > NEAR),
         }
@@ -284,7 +285,7 @@ def _with_payloads(
 
 
 def _located(lake: Lake, notifications: DataFrame, log_range: _LogRange) -> DataFrame:
-    """Notifications of which the log does not say where the publication is, and where it is."""
+    """Add the position of the publication to notifications that lack it."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 

@@ -1,14 +1,14 @@
-"""Ranked subscriptions over history: the broker's windows, run by bucket.
+"""Ranked subscriptions over the log: the broker's windows, run by bucket.
 
-A window needs its publications in order, so what ranked subscriptions may want is found anywhere
-and then brought together: subscription n belongs to bucket n % buckets, and a bucket is run by one
-task, in the order of positions. Between two batches it is one value of bytes, so a run can stop
-after any row and go on elsewhere: however rows are cut into batches, the notifications are the
-same. Memory is that of the windows and one batch, never of the history.
+A window needs its publications in order. So candidates are found in any order and then collected by
+bucket: subscription n belongs to bucket n % buckets, and one task runs a bucket, in the order of
+positions. Between two batches the state of a bucket is one value of bytes, so a run can stop after
+any row and continue elsewhere: the notifications do not depend on how rows are divided into
+batches. Memory is that of the windows and one batch, never of the whole log.
 
-Windows slide by the publications' own times, and what moves up when they slide is told with the
-moment at which it happened, as at the broker. Shared subscriptions are ranked one by one: which
-member of a group the broker would have chosen, nobody can tell afterwards.
+Windows slide by the times of the publications. If a publication moves up because another left the
+window, its notification has the time when that happened, as in the broker. Members of shared
+subscriptions are ranked separately: the member that the broker would have chosen is not known.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ NOTIFICATIONS_SQL: Final = (
 )
 _ROWS_MAX: Final = 100_000
 _PAIRS_MAX: Final = 2_000_000
-"""In one batch for the windows; a pair takes some 100 bytes while it is run."""
+"""Pairs in a batch for the windows; a pair takes some 100 bytes."""
 
 
 class RankingError(RoveError):
-    """Rows, events and state that do not belong together."""
+    """Rows, events and state that do not fit together."""
 
 
 def run_bucket(
@@ -66,38 +66,37 @@ def run_bucket(
     rows: pa.Table,
     until: float | None = None,
 ) -> tuple[pa.Table, bytes]:
-    """What the ranked subscriptions of one bucket are given, and the state to go on with.
+    """The notifications of one bucket's ranked subscriptions, and the new state.
 
-    `rows` are publications as `VersionIndex.ranked_rows` gives them, `events` those of ranked
-    subscriptions, of states and of starts; of both, what lies above the positions that the state
-    has seen. Events of other buckets and of subscriptions without a rank are passed over. With
-    `until`, time passes to that moment in the end.
+    `rows` are publications from `VersionIndex.ranked_rows`, `events` those of ranked subscriptions,
+    states and starts; both only above the position of the state. Events of other buckets and of
+    plain subscriptions are ignored. With `until`, windows slide to that moment in the end.
     """
     run = Bucket(bucket, buckets) if state is None else Bucket.load(bucket, buckets, state)
     run.expect(events)
-    told = [*run.run(rows), *run.finish()]
+    tables = [*run.run(rows), *run.finish()]
     if until is not None:
-        told.append(run.advance(until))
-    return pa.concat_tables([NOTIFICATIONS.empty_table(), *told]), run.save()
+        tables.append(run.advance(until))
+    return pa.concat_tables([NOTIFICATIONS.empty_table(), *tables]), run.save()
 
 
 def is_ranked(text: str) -> bool:
-    """Whether a text has a rank; most have not, and are not parsed to say so."""
+    """Whether an expression is ranked; most are not, and need not be parsed."""
     return "order" in text.lower() and parsed(text).rank is not None
 
 
 class _Subscription(msgspec.Struct, array_like=True):
-    """What has to be known of one beside its window."""
+    """What is needed of a subscription besides its window."""
 
     client_id: str
     no_local: bool
     durable: bool
     me: dict[str, object] | None
-    """None if the score does not ask for it."""
+    """The state of the subscriber; None if the score does not use it."""
 
 
 class _Saved(msgspec.Struct, array_like=True):
-    """A bucket between two batches, without its windows."""
+    """The saved state of a bucket, without its windows."""
 
     bucket: int
     buckets: int
@@ -121,7 +120,7 @@ _NAMES: Final = pa.schema(
 
 
 class Bucket:
-    """The windows of one bucket, and what is known of their subscriptions."""
+    """The windows of one bucket, and their subscriptions."""
 
     def __init__(self, bucket: int, buckets: int) -> None:
         self._bucket = bucket
@@ -130,23 +129,23 @@ class Bucket:
         self._names = RowStore("position", _NAMES)
         self._subscriptions: dict[int, _Subscription] = {}
         self._ended: list[int] = []
-        """Those of them that end in the batch that is run next."""
+        """Subscriptions that end in the next batch."""
         self._of_client: dict[str, dict[int, None]] = {}
-        """Subscriptions whose scores ask for the state of a client."""
+        """Subscriptions whose scores use the state of a client."""
         self._now = self._entered_at = -math.inf
-        """The last moment heard of, and that of the last row."""
+        """The last moment of rows and events, and that of the last row."""
         self._position = NOTHING
         self._waiting: deque[Event] = deque()
 
     # -- running -------------------------------------------------------------------------------
 
     def expect(self, events: Iterable[Event]) -> None:
-        """Events that happen among the rows to come, or behind them."""
+        """Add events between or after the next rows."""
         here = filter(self._concerns, events)
         self._waiting.extend(sorted(here, key=lambda one: one.position))
 
     def run(self, rows: pa.Table) -> Iterator[pa.Table]:
-        """Take rows, and events up to them, in the order of positions; what they give."""
+        """Process rows, and events up to them, in the order of positions; yields notifications."""
         for piece in _pieces(rows):
             batch = _Batch(piece)
             self._check(batch)
@@ -164,7 +163,7 @@ class Bucket:
             self._names.keep(self._windows.live_sequences)
 
     def finish(self) -> Iterator[pa.Table]:
-        """Take the events behind the last row."""
+        """Process the events after the last row."""
         while self._waiting:
             event = self._waiting.popleft()
             if self._cuts(event):
@@ -173,7 +172,7 @@ class Bucket:
         yield self._tell(self._windows.run_changes())
 
     def _cuts(self, event: Event) -> bool:
-        """Whether what came before has to be run first: clocks and numbers may begin anew."""
+        """Whether earlier rows must be run first, since clocks or numbers may start anew."""
         if event.event == "started":
             return True
         return event.event == "made" and self._windows.is_ending(event.number)
@@ -184,20 +183,20 @@ class Bucket:
         at = batch.at[first:end]
         if at[0] < self._entered_at or (np.diff(at) < 0).any():
             raise RankingError(
-                f"time runs back among the rows from position {batch.positions[first]} to "
-                f"{batch.positions[end - 1]}; only a start of the broker may set it back"
+                f"times decrease in the rows from position {batch.positions[first]} to "
+                f"{batch.positions[end - 1]}; they may do so only at a start of the broker"
             )
         self._entered_at = self._now = float(at[-1])
         self._position = int(batch.positions[end - 1])
         return batch.run(self._windows, first, end)
 
     def advance(self, now: float) -> pa.Table:
-        """Let time pass."""
+        """Let windows slide to a moment."""
         self._now = max(self._now, now)
         return self._tell(self._windows.advance(now))
 
     def _tell(self, records: Records) -> pa.Table:
-        """Notifications out of what windows told, without what clients published themselves."""
+        """Notifications from the output of windows, with `no_local` applied."""
         names = self._names.find(records["sequence"])
         found = pa.table(
             [
@@ -235,7 +234,7 @@ class Bucket:
         return event.event == "ended" or is_ranked(event.text)
 
     def _take(self, event: Event, number: int) -> None:
-        """Let an event happen before publication `number` of the batch that is run next."""
+        """Apply an event before publication `number` of the next batch."""
         match event.event:
             case "made":
                 self._make(event)
@@ -249,7 +248,7 @@ class Bucket:
         self._now = max(self._now, event.at)
 
     def _make(self, event: Event) -> None:
-        # A log may tell of one twice: when it was made, and when the log was begun anew.
+        # A log may have it twice: when it was made, and when a new log was started.
         if event.number in self._windows:
             return
         self._windows.add(event.number, event.text, event.accepted_at, event.me)
@@ -267,20 +266,20 @@ class Bucket:
         one = self._subscriptions[number]
         if one.me is not None:
             del self._of_client[one.client_id][number]
-        # What it is given until then is still to be told.
+        # Its notifications up to then are still to be sent.
         self._ended.append(number)
 
     def _change(self, event: Event, number: int) -> None:
         for id in self._of_client.get(event.client_id, ()):
             me = self._subscriptions[id].me
-            assert me is not None, "only those that ask for a state are listed"
+            assert me is not None, "_of_client has only subscriptions that use a state"
             change_state(me, event.changes)
             self._windows.set_state(id, me, number)
 
     def _start(self, event: Event, number: int) -> None:
-        """The broker began anew, with empty windows, and without those that only it remembered.
+        """The broker was started, with empty windows and only durable subscriptions.
 
-        Before that, windows slid for as long as it was there: up to the last moment in its log.
+        Before, windows slid as long as it was running: up to the last moment in its log.
         """
         self._now = max(self._now, event.lived_until)
         for id in [id for id, one in self._subscriptions.items() if not one.durable]:
@@ -289,10 +288,10 @@ class Bucket:
         self._windows.empty(number, self._now)
         self._now = self._entered_at = -math.inf
 
-    # -- keeping -------------------------------------------------------------------------------
+    # -- saving --------------------------------------------------------------------------------
 
     def save(self) -> bytes:
-        """Everything, as one value."""
+        """The state as bytes."""
         self._names.keep(self._windows.live_sequences, at_once=True)
         saved = _Saved(
             self._bucket,
@@ -319,7 +318,7 @@ class Bucket:
         if (saved.bucket, saved.buckets) != (bucket, buckets):
             raise RankingError(
                 f"the state is that of bucket {saved.bucket} of {saved.buckets}, "
-                f"not of {bucket} of {buckets}; begin anew to change the number of buckets"
+                f"not of {bucket} of {buckets}; use a new output to change the number of buckets"
             )
         run = cls(bucket, buckets)
         run._now, run._entered_at, run._position = saved.now, saved.entered_at, saved.position
@@ -332,7 +331,7 @@ class Bucket:
 
 
 class _Batch:
-    """Rows in the order of positions, as windows take them."""
+    """Rows in the order of positions, for windows."""
 
     def __init__(self, rows: pa.Table) -> None:
         (batch,) = rows.combine_chunks().to_batches()
@@ -347,7 +346,7 @@ class _Batch:
         return len(self.positions)
 
     def run(self, windows: RankedPool, first: int, end: int) -> Records:
-        """Let the rows from `first` to `end` into windows."""
+        """Add the rows from `first` to `end` to windows."""
         inputs = Inputs(self._publications.attributes[first:end], self.at[first:end])
         starts = self._starts[first : end + 1]
         numbers = np.repeat(np.arange(end - first), np.diff(starts))
@@ -357,12 +356,12 @@ class _Batch:
         except KeyError as error:
             raise RankingError(
                 f"a publication between positions {self.positions[first]} and "
-                f"{self.positions[end - 1]} met subscription {error}, which no event has made"
+                f"{self.positions[end - 1]} matched subscription {error}, which has no event"
             ) from None
 
 
 def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
-    """Rows in the order of positions, in pieces that are not too large."""
+    """Rows in the order of positions, in parts of limited size."""
     if not len(rows):
         return
     rows = rows.cast(RANKED_ROWS)

@@ -1,16 +1,15 @@
-"""Ranked subscriptions over a table that comes piece by piece.
+"""Ranked subscriptions over a table that is processed in batches.
 
-`RankedTable` is one bucket of `rove.pipeline.ranked.ranking.rank`: rows come in order, and what
-they met comes with them. `RankedStream` does without Spark and without order: it finds out itself
-what a row meets, and has a rule for rows that are late.
+`RankedTable` is one bucket of `rove.pipeline.ranked.ranking.rank`: rows are in order, and have
+their matches. `RankedStream` needs neither Spark nor order: it matches rows itself, and has a rule
+for late rows.
 
-A window must see its rows in order. So a row is held back until one has come that is `lateness_s`
-newer; what is older than the windows are by then is *late*: it enters none, is given back as it
-came, and counted. With no lateness allowed, rows have to come in order, and those that do not are
-late at once.
+A window needs its rows in order. So a row is held back until there is one that is `lateness_s`
+newer. A row that is older than the windows' current time is *late*: it is not added to windows, but
+returned and counted. With a lateness of 0, each row that is out of order is late.
 
-Between two pieces everything is one value of bytes. Memory is that of the windows, of the rows
-that they hold and of those held back.
+Between two batches the state is one value of bytes. Memory is that of the windows, their rows, and
+the rows that are held back.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ from rove.pipeline.matching.table_check import ColumnUses
 from rove.pipeline.ranked.row_store import RowStore
 
 ADDED: Final = ("subscription", "due", "score", "promoted")
-"""The columns that are added to those of a row."""
+"""The columns of the result in addition to those of the rows."""
 MATCHED: Final = "__matched"
-"""What a row met: the numbers of subscriptions, of 32 bits each, as bytes. The JVM moves bytes as
-they are, and an array number by number."""
+"""The matches of a row: the numbers of subscriptions, of 32 bits each, as bytes. The JVM copies
+bytes as a whole, but an array number by number."""
 _SEQUENCE: Final = "__sequence"
 _PAIRS_MAX: Final = 2_000_000
 
 
 class RankedTextsError(RoveError):
-    """Subscriptions, or columns, that cannot be ranked."""
+    """Subscriptions or columns that cannot be ranked."""
 
 
 # -- subscriptions ---------------------------------------------------------------------------------
@@ -63,25 +62,25 @@ class RankedTexts(msgspec.Struct, frozen=True):
 
     texts: list[str]
     ids: list[int] | list[str]
-    """What they are called."""
+    """The ids of the subscriptions."""
     accepted_at: list[float]
     me: list[dict[str, object]]
     conditional: list[int]
-    """Those that have a condition,"""
+    """Subscriptions with a condition."""
     unconditional: list[int]
-    """and those that have none."""
+    """Subscriptions without one."""
     attributes: set[str]
-    """The columns that they look at,"""
+    """The columns in use."""
     scored: set[str]
-    """and those that their scores are made of."""
+    """The columns that scores use."""
 
     @property
     def has_names(self) -> bool:
-        """Whether they are called by texts, not by numbers."""
+        """Whether the ids are strings, not numbers."""
         return isinstance(self.ids[0], str)
 
     def uses(self) -> ColumnUses:
-        """What they ask of a table."""
+        """The columns in use, with their types."""
         uses = ColumnUses()
         for id, text in zip(self.ids, self.texts, strict=True):
             uses.add(parsed(text), f"subscription {id} ({text})")
@@ -89,13 +88,13 @@ class RankedTexts(msgspec.Struct, frozen=True):
 
 
 def ranked_texts(subscriptions: Subscriptions) -> RankedTexts:
-    """Ranked subscriptions from wherever they come; RankedTextsError names one that is none."""
+    """Ranked subscriptions from any source; RankedTextsError names one that is not ranked."""
     given = list(identified(subscriptions))
     if not given:
-        raise RankedTextsError("there are no subscriptions; give at least one text")
+        raise RankedTextsError("there are no subscriptions; give at least one expression")
     ids: Any = [id for id, _ in given]
     if len(set(ids)) < len(ids):
-        raise RankedTextsError("two subscriptions have one id; each needs its own")
+        raise RankedTextsError("two subscriptions have the same id; ids must be unique")
     trees = [_tree(id, version) for id, version in given]
     conditional = [number for number, tree in enumerate(trees) if is_conditional(tree)]
     scored = _attributes(rank_of(tree).score for tree in trees)
@@ -114,7 +113,7 @@ def ranked_texts(subscriptions: Subscriptions) -> RankedTexts:
 def conditions(
     texts: RankedTexts,
 ) -> Iterator[tuple[Subscription, float, Mapping[str, object]]]:
-    """Of those that have one, the condition, when it was accepted, and the subscriber's state."""
+    """The conditions, each with the time of acceptance and the subscriber's state."""
     for number in texts.conditional:
         condition = Subscription(parsed(texts.texts[number]).condition)
         yield condition, texts.accepted_at[number], texts.me[number]
@@ -132,18 +131,18 @@ def _tree(id: int | str, version: Version) -> Subscription:
         raise RankedTextsError(f"subscription {id}: {error}") from error
     if tree.rank is None:
         raise RankedTextsError(
-            f"subscription {id} has no ORDER BY; what is not ranked is matched row by row, "
+            f"subscription {id} has no ORDER BY; without a rank it is matched row by row, "
             "see rove.pipeline.matching.dataframes"
         )
     if version.filter != ANY_TOPIC:
         raise RankedTextsError(
-            f"subscription {id} has the topic filter {version.filter}; of a table, choose the "
-            "rows with that topic and rank these"
+            f"subscription {id} has the topic filter {version.filter}; of a table, select the "
+            "rows with that topic, and rank them without a filter"
         )
     return tree
 
 
-# -- what a row met --------------------------------------------------------------------------------
+# -- matches of rows -------------------------------------------------------------------------------
 
 
 def as_bytes(starts: Integers, numbers: Integers) -> pa.Array:
@@ -154,7 +153,7 @@ def as_bytes(starts: Integers, numbers: Integers) -> pa.Array:
 
 
 def matched_in(batch: pa.RecordBatch) -> tuple[Integers, Integers]:
-    """Back from bytes: where the numbers of each row stand, and the numbers."""
+    """The inverse of `as_bytes`, for a batch."""
     array = batch[MATCHED].cast(pa.binary())  # a session may use large types
     _, offsets, values = array.buffers()
     ends = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
@@ -175,12 +174,12 @@ class _TableState(msgspec.Struct):
 
 
 class RankedTable:
-    """The windows of one bucket over rows that come in the order of time."""
+    """The windows of one bucket over rows in the order of time."""
 
     def __init__(
         self, texts: RankedTexts, at: str, schema: pa.Schema, bucket: int = 0, buckets: int = 1
     ) -> None:
-        """`schema` has the columns of a row that are told when it is given."""
+        """`schema` has the columns of rows for the result."""
         self._ids = pa.array(texts.ids)
         self._at = at
         self._windows = RankedPool()
@@ -192,15 +191,15 @@ class RankedTable:
         self._next = 0
 
     def enter(self, rows: pa.Table) -> pa.Table:
-        """Let rows in, with what they met; gives rows to those who want them now."""
+        """Add rows with their matches; returns the rows that subscriptions get now."""
         return pa.concat_tables([self.advance(-math.inf), *map(self._enter, self._pieces(rows))])
 
     def advance(self, now: float) -> pa.Table:
-        """Let time pass; gives the rows that move up until then."""
+        """Let windows slide to a moment; returns the rows that move up until then."""
         return self._told(self._windows.advance(now))
 
     def _pieces(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Rows in pieces with not too many pairs each."""
+        """Rows in parts with a limited number of pairs."""
         for batch in rows.to_batches():
             pairs = matched_in(batch)[1].size + len(batch) * self._windows.everywhere_count
             size = max(1, len(batch) * _PAIRS_MAX // max(_PAIRS_MAX, pairs))
@@ -232,7 +231,7 @@ class RankedTable:
         return found
 
     def save(self) -> bytes:
-        """Everything but the subscriptions' names."""
+        """The state, without the names of subscriptions."""
         self._rows.keep(self._windows.live_sequences, at_once=True)
         state = _TableState(self._windows.state(), self._rows.save(), self._next)
         return b"".join(save("ranked table", state))
@@ -247,19 +246,19 @@ class RankedTable:
 
 
 def inputs_of(batch: pa.RecordBatch, at: str) -> Inputs:
-    """What scores need of the rows of a table."""
+    """The inputs of scores, from rows of a table."""
     heads = [path_of(name)[0] for name in batch.schema.names]
     found: dict[Name, NumberColumn] = {}
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         path = path_of(name)
-        # Several columns of one object or attribute are put together as the matcher does it.
+        # Several columns of one object or attribute are merged by `columns_of`, as in the matcher.
         if heads.count(path[0]) == 1 and (column := _column(array)) is not None:
             found[path] = column
     return Inputs(columns_of(batch).publications, times_of(batch[at], at), found)
 
 
 def _column(array: pa.Array) -> NumberColumn | None:
-    """Numbers as a column; None for what is not made of them alone."""
+    """A numeric column; None for other types."""
     kind = array.type
     if pa.types.is_float64(kind) or pa.types.is_float32(kind):
         floats = array.fill_null(math.nan).to_numpy(zero_copy_only=False).astype(np.float64)
@@ -274,15 +273,15 @@ def _column(array: pa.Array) -> NumberColumn | None:
     return None
 
 
-# -- rows that come late ---------------------------------------------------------------------------
+# -- late rows -------------------------------------------------------------------------------------
 
 
 class EnteredRows(NamedTuple):
-    """What came of some rows."""
+    """The result of adding rows."""
 
     given: pa.Table
     late: pa.Table
-    """Those that no window has seen."""
+    """Late rows, which were not added to windows."""
 
 
 class _StreamState(msgspec.Struct):
@@ -295,7 +294,7 @@ class _StreamState(msgspec.Struct):
 
 
 class RankedStream:
-    """Ranked subscriptions over rows that come nearly in the order of time."""
+    """Ranked subscriptions over rows that are nearly in the order of time."""
 
     def __init__(
         self,
@@ -306,7 +305,7 @@ class RankedStream:
         order: str | None = None,
         lateness_s: float = 0.0,
     ) -> None:
-        """For rows of a schema; `order` names what decides between rows of one moment."""
+        """For rows of a schema; `order` names the column that orders rows of one moment."""
         self._texts = ranked_texts(subscriptions)
         self._at = at
         self._order = order
@@ -320,7 +319,7 @@ class RankedStream:
         self.late_count = 0
 
     def take(self, rows: pa.Table) -> EnteredRows:
-        """More rows; some are let in, others held back, and some are late."""
+        """Add rows; some enter windows, some are held back, and some are late."""
         times = times_of(rows[self._at].combine_chunks(), self._at)
         is_late = times < self._now
         self.late_count += int(is_late.sum())
@@ -329,7 +328,7 @@ class RankedStream:
         return EnteredRows(self._let_in(until), rows.filter(pa.array(is_late)))
 
     def finish(self, until: float) -> pa.Table:
-        """Let in all that was held back, and time pass to that moment, if it is later."""
+        """Add all rows that are held back, and let windows slide to a moment."""
         times = times_of(self._held[self._at].combine_chunks(), self._at)
         return self._let_in(max(until, self._now, float(times.max(initial=-math.inf))))
 
@@ -355,7 +354,7 @@ class RankedStream:
         return pa.Table.from_batches(pieces, schema)
 
     def save(self) -> bytes:
-        """Everything but the subscriptions."""
+        """The state, without the subscriptions."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._held.schema) as writer:
             writer.write_table(self._held)

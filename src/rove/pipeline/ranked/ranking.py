@@ -1,14 +1,14 @@
-"""Ranked subscriptions on Spark: candidates are found anywhere, windows are run by bucket.
+"""Ranked subscriptions on Spark: candidates are found in any order, windows are run by bucket.
 
     rank(df, ["NO2 > 40 ORDER BY NO2 DESC LIMIT 3 WITHIN 1 HOURS"], at="at")  # any table
     rank_rows(rows, events, buckets=8)  # the broker's subscriptions over its own lake
 
-A bucket is one partition, sorted by time and handed to Python batch by batch; so a worker holds
-windows and one batch, never a bucket's history. (`applyInArrow` gives groups in batches, too, but
-sorts nothing within them.) Many buckets cost little, fewer than cores leave cores idle.
+A bucket is one partition, sorted by time and passed to Python in batches; so a worker holds windows
+and one batch, never all rows of a bucket. (`applyInArrow` also gives groups in batches, but does
+not sort within them.) Many buckets cost little; fewer buckets than cores leave cores idle.
 
-Windows follow the time of the rows. A batch is sorted, so nothing in it is late. Whoever gets
-rows little by little uses `rove.pipeline.ranked.ranked_tables`, which has the rule for late ones.
+Windows slide by the times of the rows. A table is sorted, so no row is late. For rows that arrive
+over time, `rove.pipeline.ranked.ranked_tables` has a rule for late ones.
 
 `rove.bench.pipeline.ranked` measures what a row costs.
 """
@@ -83,18 +83,18 @@ def rank(
     until: float | None = None,
     strict: bool = True,
 ) -> DataFrame:
-    """What ranked subscriptions are given of the rows of a table, in the order of their times.
+    """The rows that ranked subscriptions get of a table, in the order of their times.
 
-    `at` names the column that says when a row appeared (a timestamp, or seconds), `order` one that
-    decides between rows of one moment. Gives the columns `keep` (all, if none are named), and
-    `subscription`, `due` (when it is given, in seconds), `score` and `promoted` (whether that is
-    because others left the window, not because it has just come). With `until`, time passes on to
-    that moment after the last row. What is asked of columns is checked as by `match`, if `strict`.
+    `at` names the column with the time of a row (a timestamp, or seconds), `order` one that orders
+    rows of one moment. The result has the columns `keep` (by default all), and `subscription`,
+    `due` (when the subscription gets the row, in seconds), `score` and `promoted` (whether the row
+    moved up because others left the window). With `until`, windows slide on to that moment after
+    the last row. If `strict`, the columns are checked as by `match`.
     """
     if df.isStreaming:
         raise RankingError(
-            "windows need the rows in order, which a stream of Spark does not give; rank what a "
-            "batch has (foreachBatch), or use rove.pipeline.ranked.ranked_tables.RankedStream"
+            "windows need rows in order, and those of a Spark stream have none; rank each batch "
+            "(foreachBatch), or use rove.pipeline.ranked.ranked_tables.RankedStream"
         )
     texts = ranked_texts(subscriptions)
     kept = list(df.columns if keep is None else keep)
@@ -126,7 +126,7 @@ def _check(df: DataFrame | ParquetFiles, named: Sequence[str], kept: Sequence[st
 
 
 def _head(name: str) -> str:
-    """The attribute that a column is, or is a part of."""
+    """The attribute of a column, without members."""
     return path_of(name)[0]
 
 
@@ -150,21 +150,21 @@ def _result_schema(df: DataFrame | ParquetFiles, kept: Sequence[str], texts: Ran
 
 
 class _RankJob(msgspec.Struct, frozen=True):
-    """What a worker is told."""
+    """A ranking job, as it is sent to workers."""
 
     texts: RankedTexts
     conditions: TaskFile | None
     at: str
     kept: list[str]
     carried: list[str]
-    """The columns that go on to the windows."""
+    """The columns that windows need."""
     buckets: int
     until: float | None
 
 
 @in_worker
 def _candidates(job: _RankJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows that some subscription may want, once for each bucket of these."""
+    """The candidates, once for each bucket that has a subscription for them."""
     everywhere = np.zeros(job.buckets, bool)
     everywhere[[number % job.buckets for number in job.texts.unconditional]] = True
     for batch in batches:
@@ -196,7 +196,7 @@ def _by_bucket(job: _RankJob, piece: pa.RecordBatch, everywhere: Any) -> pa.Reco
 
 @in_worker
 def _ranked(job: _RankJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the bucket of a partition; its rows come in order."""
+    """Run the bucket of a partition; its rows are in order."""
     windows: RankedTable | None = None
     for batch in batches:
         if windows is None:
@@ -219,14 +219,14 @@ def rank_rows(
     buckets: int,
     until: float | None = None,
 ) -> DataFrame:
-    """What the broker's ranked subscriptions are given of a range of its log.
+    """The notifications of the broker's ranked subscriptions for a range of its log.
 
-    `rows` are publications as `VersionIndex.ranked_rows` gives them for so many `buckets`, in any
-    order, `events` those of subscriptions from the beginning of the log on. With `until`, time
-    passes on to that moment. Gives `NOTIFICATIONS`.
+    `rows` are publications from `VersionIndex.ranked_rows` for this number of `buckets`, in any
+    order; `events` are those of subscriptions from the beginning of the log on. With `until`,
+    windows slide on to that moment. The columns are `NOTIFICATIONS`.
     """
-    told = [one for one in events if one.event != "made" or is_ranked(one.text)]
-    work = _LakeWork(msgspec.msgpack.encode(told), buckets, until)
+    relevant = [one for one in events if one.event != "made" or is_ranked(one.text)]
+    work = _LakeWork(msgspec.msgpack.encode(relevant), buckets, until)
     together = rows.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", "position")
     return together.mapInArrow(partial(_rank_lake, work), NOTIFICATIONS_SQL)
 

@@ -1,8 +1,8 @@
-"""The rows that windows still hold: whatever is to be told of a publication when it moves up.
+"""The rows in windows, which are needed when a publication moves up.
 
-Windows know publications by a number that grows. Here is what belongs to such a number, as a table
-in that order: columns of Arrow instead of objects, so that it is written and read in one go.
-What no window holds any more is forgotten when there is as much of it as of the rest.
+Windows identify publications by increasing numbers. This table has the columns of each number, in
+that order: Arrow columns instead of objects, so that they can be saved and loaded as a whole. Rows
+that have left all windows are dropped when there are as many of them as of the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SIZE_MIN: Final = 10_000
 
 
 class RowStore:
-    """Rows by their numbers, which stand in the column `key` and grow."""
+    """Rows by their numbers, which are in the column `key` and increase."""
 
     def __init__(self, key: str, schema: pa.Schema) -> None:
         self._key = key
@@ -31,25 +31,25 @@ class RowStore:
         return len(self._table)
 
     def add(self, rows: pa.Table) -> None:
-        """Remember more rows, with at least the columns that are asked for."""
+        """Add rows, which have at least the columns of the store."""
         schema = self._table.schema
         self._table = pa.concat_tables([self._table, rows.select(schema.names).cast(schema)])
 
     def find(self, numbers: Integers) -> pa.Table:
-        """The rows of some numbers, in their order."""
+        """The rows with some numbers, in that order."""
         self._table = self._table.combine_chunks()
         places = np.searchsorted(np.asarray(self._table[self._key]), numbers)
         return self._table.take(pa.array(places)).combine_chunks()
 
     def keep(self, live: Callable[[], Integers], *, at_once: bool = False) -> None:
-        """Forget all but those that are `live`, when that is worth its while."""
+        """Drop all rows but the `live` ones, if there are enough to drop."""
         if at_once or len(self._table) > self._size_max:
             held = pc.is_in(self._table[self._key], pa.array(live()))
             self._table = self._table.filter(held).combine_chunks()
             self._size_max = 2 * len(self._table) + _SIZE_MIN
 
     def save(self) -> bytes:
-        """Everything, as bytes."""
+        """The rows as bytes."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._table.schema) as writer:
             writer.write_table(self._table)
@@ -57,9 +57,9 @@ class RowStore:
 
     @classmethod
     def load(cls, key: str, saved: bytes) -> Self:
-        """What was saved."""
+        """Load saved rows."""
         with pa.ipc.open_stream(saved) as reader:
             table = reader.read_all()
-        remembered = cls(key, table.schema)
-        remembered._table = table
-        return remembered
+        store = cls(key, table.schema)
+        store._table = table
+        return store

@@ -2,15 +2,15 @@
 
     df.write.format("rove").mode("append").option("topic", "air/daily").save("mqtt://host:1883")
 
-Each task connects to the broker and publishes its rows in their order; it is done when the broker
-has acknowledged all of them. A row's topic is its column `topic` or the option, its payload the
-column `payload` or else the other columns as a JSON object, in which a NULL is missing.
+Each task connects to the broker and publishes its rows in their order; it ends when the broker has
+acknowledged all of them. The topic of a row is its column `topic` or the option, its payload the
+column `payload` or else the other columns as a JSON object without NULLs.
 
-**At least once.** Spark may run a task again, and a batch of a stream too. A column `id` names a
-publication, so that whoever gets it twice knows. Without one the broker makes ids, and a repeat has
-another.
+**At least once.** Spark may retry a task, or a batch of a stream. A column `id` identifies a
+publication, so that a subscriber can recognize a repeat. Without one the broker generates ids, and
+a repeat gets another.
 
-Some 10,000 rows/s a task, of which the broker's acknowledgements are the most.
+Some 10,000 rows/s a task; most of the time is spent waiting for acknowledgements.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ TOPIC: Final = "topic"
 PAYLOAD: Final = "payload"
 ID: Final = "id"
 PASSWORD_VARIABLE: Final = "ROVE_PASSWORD"
-_UNDER_WAY_MAX: Final = 1_000
+_IN_FLIGHT_MAX: Final = 1_000
 """Publications that the broker has not acknowledged."""
 
 
 class PublishingError(RoveError):
-    """Rows that cannot be published, or a broker that does not take them."""
+    """Rows that cannot be published, or a broker that refuses them."""
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the query was told, checked."""
+    """The options of a query, checked."""
 
     broker: str
     topic: str = ""
-    """Of rows without a column of that name."""
+    """For rows without a column `topic`."""
     qos: int = 1
     retain: bool = False
     user: str | None = None
@@ -64,7 +64,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if "path" in found:  # what `.save(path)` says
             found["broker"] = found.pop("path")
         if "broker" not in found:
-            raise PublishingError('say where the broker is: .save("mqtt://host:1883")')
+            raise PublishingError('give the address of the broker: .save("mqtt://host:1883")')
         found.pop("checkpointlocation", None)
         try:
             settings = msgspec.convert({**found, "columns": columns}, cls, strict=False)
@@ -74,13 +74,13 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if settings.qos not in (1, 2):
             raise PublishingError(f"qos {settings.qos} has no acknowledgement; choose 1 or 2")
         if not settings.topic and TOPIC not in columns:
-            raise PublishingError('say which topic: a column "topic", or the option of that name')
+            raise PublishingError('give a topic: a column "topic", or the option of that name')
         password = settings.password or os.environ.get(PASSWORD_VARIABLE)
         return msgspec.structs.replace(settings, password=password)
 
 
 class RowPublication(msgspec.Struct, frozen=True):
-    """What a row says."""
+    """The publication that a row becomes."""
 
     topic: str
     payload: bytes
@@ -106,13 +106,13 @@ def _payload(row: Mapping[str, Any], others: list[str]) -> bytes:
 
 
 async def publish_all(batches: Iterator[pa.RecordBatch], settings: SinkOptions) -> int:
-    """Publish all rows, and wait until the broker has them; how many there were."""
+    """Publish all rows and wait for their acknowledgements; returns how many there were."""
     count = 0
     opening = connect(
         settings.broker,
         user_name=settings.user,
         password=settings.password,
-        outbox_max=_UNDER_WAY_MAX,
+        outbox_max=_IN_FLIGHT_MAX,
     )
     async with opening as client:
         waiting: list[asyncio.Future[Any]] = []
@@ -123,7 +123,7 @@ async def publish_all(batches: Iterator[pa.RecordBatch], settings: SinkOptions) 
                 )
                 waiting.append(posted)
                 count += 1
-                if len(waiting) >= _UNDER_WAY_MAX:
+                if len(waiting) >= _IN_FLIGHT_MAX:
                     await asyncio.gather(*waiting)
                     waiting.clear()
         await asyncio.gather(*waiting)
@@ -131,7 +131,7 @@ async def publish_all(batches: Iterator[pa.RecordBatch], settings: SinkOptions) 
 
 
 class TaskCommit(WriterCommitMessage):  # type: ignore[misc]
-    """What a task has done."""
+    """What a task reports to the driver."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -142,25 +142,25 @@ class _SinkWriter:
         self._settings = settings
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
-        """Runs in a task."""
+        """Publish the rows of a task."""
         try:
             return TaskCommit(asyncio.run(publish_all(iterator, self._settings)))
         except ClientError as error:
             where = parse_address(self._settings.broker)
             raise PublishingError(
-                f"{where.host}:{where.port} does not take the rows: {error}"
+                f"{where.host}:{where.port} does not accept the rows: {error}"
             ) from error
 
     def commit(self, *_: Any) -> None:
-        """Nothing is left to do: what a task has published is published."""
+        """There is nothing to commit: the tasks have published their rows."""
 
     def abort(self, *_: Any) -> None:
-        """Nor is there a way back."""
+        """Publications cannot be taken back."""
 
 
 class BrokerWriter(_SinkWriter, DataSourceArrowWriter):  # type: ignore[misc]
-    """Of a table."""
+    """Writes a table."""
 
 
 class BrokerStreamWriter(_SinkWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """Of a stream."""
+    """Writes a stream."""

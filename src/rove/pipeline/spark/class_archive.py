@@ -1,15 +1,15 @@
 """An archive of Spark's classes, so that Java starts Spark sooner.
 
-Java reads and verifies Spark's classes one by one at every start. It can write down what it
-loaded and map that file the next time: application class data sharing, and from Java 25 on the
-ahead-of-time cache. A few runs of `open_session` with `local[2]` and Java 17, on two cores that
-others used too: 7.5 to 7.6 s without, 3.9 and 5.8 s with. (`rove pipeline doctor` tells how long
-it takes on your machine.)
+Java reads and verifies Spark's classes one by one at every start. It can write the classes that it
+has loaded to a file, and map that file the next time: application class data sharing, and from Java
+25 on the ahead-of-time cache. A few runs of `open_session` with `local[2]` and Java 17, on two busy
+cores: 7.5 to 7.6 s without, 3.9 and 5.8 s with. (`rove pipeline doctor` shows how long it takes on
+your machine.)
 
-An archive has 190 MB, took 40 s to make there, and lies in the user's cache. It belongs to one
-Java and one installation of Spark; Java checks that by itself and does without where it does not
-fit. So nothing here is ever fatal: without an archive all is as it was, only slower. It is made by
-`rove pipeline doctor` and by the tests, never behind the back of a command that has other work.
+An archive has 190 MB, took 40 s to make there, and is in the user's cache. It is valid for one Java
+and one installation of Spark; Java checks that itself and ignores an archive that does not match.
+So no error here is fatal: without an archive Spark starts as well, only more slowly. Only `rove
+pipeline doctor` and the tests make an archive, since other commands should not take 40 s longer.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 SECONDS_MAX: Final = 300
 EXERCISE_ROWS: Final = 1000
 UNUSED_S_MAX: Final = 30 * 24 * 3600
-"""An archive that was not used for so long is removed when another one is made."""
+"""An archive that was not used for so long is deleted when another one is made."""
 _TRAINING: Final = (
     "from rove.pipeline.spark.class_archive import train; import sys; train(sys.argv[1])"
 )
 
 
 def make(java: Java, seconds_max: float = SECONDS_MAX) -> Path | None:
-    """The archive, made now if there is none; None where it cannot be, or another makes it now."""
+    """Make the archive if there is none; None if that fails or another process is making it."""
     archive = class_archive_path(java)
     if archive is None or archive.exists():
         return archive
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
-        with _turn(archive.with_suffix(".lock")) as is_ours:
+        with _locked(archive.with_suffix(".lock")) as is_ours:
             if not is_ours or archive.exists():
                 return archive if archive.exists() else None
             _remove_unused(archive.parent)
@@ -78,7 +78,7 @@ def _made(java: Java, archive: Path, seconds_max: float) -> Path | None:
 
 
 def train(option: str) -> None:
-    """Run a little of everything that our jobs do, in a Java that remembers what it loaded."""
+    """Run a little of everything that our jobs do, in a Java that records the classes it loads."""
     settings = SparkSettings(
         master="local[2]", memory="1g", conf={"spark.driver.extraJavaOptions": f'"{option}"'}
     )
@@ -89,7 +89,7 @@ def train(option: str) -> None:
 
 
 def exercise(session: SparkSession, folder: Path) -> int:
-    """SQL, Arrow, Parquet and a streaming query with state; the rows that came through."""
+    """Run SQL, Arrow, Parquet and a streaming query with state; returns the number of rows."""
     rows = session.range(0, EXERCISE_ROWS, 1, 2).selectExpr(
         "id", "cast(id % 7 as string) day", "id / 3 x"
     )
@@ -119,8 +119,8 @@ def _remove_unused(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _turn(path: Path) -> Iterator[bool]:
-    """Whether it is ours: a lock between processes that ends with its holder, however that ends."""
+def _locked(path: Path) -> Iterator[bool]:
+    """Yield whether we got the lock; the system releases it when its process ends."""
     import fcntl
 
     with path.open("w") as file:

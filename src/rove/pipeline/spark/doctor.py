@@ -1,11 +1,11 @@
-"""What would keep the pipeline from running here or on a cluster, and what to do about it.
+"""Checks whether the pipeline can run here or on a cluster, and advises what to do.
 
-Everything is tried rather than guessed: Java is started, a session is opened, an executor is asked
-what it has, a job and a streaming query with state run to their ends. Nothing is left behind, with
-one exception that is wanted: an archive of Spark's classes, so that later sessions start sooner.
+Everything is tried: Java is started, a session is opened, an executor reports what it has, and a
+job and a streaming query with state are run. Nothing is left behind but an archive of Spark's
+classes, which is wanted: later sessions start sooner.
 
-Mostly as long as Spark takes to start and to run two small jobs; 40 s more when the archive has to
-be made.
+It takes as long as Spark takes to start and to run two small jobs; 40 s more when the archive has
+to be made.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ State = Literal["ok", "warning", "problem"]
 
 NEEDED: Final = ("pyspark", "pyarrow", "pandas", "protobuf", "numba", "numpy", "msgspec")
 PANDAS_MAX: Final = 3
-"""Spark does not know this version of pandas yet."""
+"""Spark does not support this version of pandas yet."""
 GIB: Final = 1 << 30
 FREE_BYTES_WARNING: Final = 2 * GIB
 FREE_BYTES_PROBLEM: Final = GIB // 10
 MEMORY_PART_MAX: Final = 0.75
-"""Of the machine's, for Spark; its Pythons need some too."""
+"""Spark's share of the machine's memory; its Python workers need some too."""
 JOB_ROWS: Final = 1_000_000
 _INSTALL: Final = "pip install 'rove[spark]'"
 
 
 class SparkFinding(msgspec.Struct, frozen=True):
-    """What was found about one thing; as `rove doctor` has it for the broker."""
+    """The result of one check; `rove doctor` has the same for the broker."""
 
     subject: str
     state: State
     text: str
     advice: str = ""
-    """What to do; empty when all is well."""
+    """What to do; empty if all is well."""
 
 
 def examine(settings: SparkSettings) -> Iterator[SparkFinding]:
-    """What was found, one by one; stops where the rest depends on what is missing."""
+    """Run the checks one by one; skips those that depend on something that is missing."""
     missing = list(_missing())
     yield _packages()
     yield from missing
@@ -109,10 +109,7 @@ def _java() -> tuple[Java | None, list[SparkFinding]]:
         java = find_java()
     except JavaError as error:
         return None, [SparkFinding("java", "problem", str(error), _INSTALL)]
-    found = [
-        SparkFinding("java", "warning", text, "mend or unset it, so that nobody wonders")
-        for text in java.passed_over
-    ]
+    found = [SparkFinding("java", "warning", text, "fix or unset it") for text in java.passed_over]
     text = f"{java.full_version} from {java.source} ({java.real_home})"
     return java, [*found, SparkFinding("java", "ok", text)]
 
@@ -147,7 +144,7 @@ def _memory(settings: SparkSettings) -> SparkFinding:
 
 
 def _disk() -> SparkFinding:
-    """Where Spark puts what it shuffles and spills."""
+    """The disk to which Spark writes shuffle files and spills."""
     place = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
     try:
         free_bytes = shutil.disk_usage(place).free
@@ -195,7 +192,7 @@ def _running(settings: SparkSettings) -> Iterator[SparkFinding]:
         took_s = time.perf_counter() - begin_s
         yield SparkFinding("master", "ok", f"{where}, session after {took_s:.1f} s")
         yield from _working(session, settings)
-    except Exception as error:  # whatever Spark may raise on this machine
+    except Exception as error:  # Spark may raise anything
         yield SparkFinding("job", "problem", reason(error), "run it again with --debug")
     finally:
         if not was_running:
@@ -203,7 +200,7 @@ def _running(settings: SparkSettings) -> Iterator[SparkFinding]:
 
 
 def _working(session: SparkSession, settings: SparkSettings) -> Iterator[SparkFinding]:
-    found = executors.ask_executor(session)
+    found = executors.probe_executor(session)
     kernels = f"{found.compiled} kernels compiled" if found.compiled else "kernels from the cache"
     text = f"Rove {found.rove} on {found.host}, Python {found.python}, {kernels}"
     yield SparkFinding("executor", "ok", f"{text}, ready after {found.took_s:.1f} s")

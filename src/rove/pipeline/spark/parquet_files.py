@@ -1,19 +1,19 @@
-"""Parquet files that workers read themselves, for those who ask for it by name.
+"""Parquet files that workers read themselves, where a caller chooses that.
 
     match(spark.read.parquet("s3://bucket/air"), texts)     # Spark reads: the default
     match(ParquetFiles(spark, "s3://bucket/air"), texts)    # workers read
 
-Spark reads Parquet into its own rows, writes those as Arrow and sends them to Python, and that is
+Spark reads Parquet into its own rows, converts those to Arrow and sends them to Python, which is
 two fifths of the work of matching them (`rove bench pipeline`). Workers that open the files
 themselves get the same batches for a quarter of the processor time.
 
-The same, because everything is refused of which Spark could make something else: types other than
-those that Parquet, Arrow and Spark agree on, dates that Spark rebases, files that differ in their
-columns or types, names that differ only in case, folders that are columns. A file that is missing
-is an error. So there is no setting of Spark on which the answer would depend.
+The batches are the same because everything is refused that Spark might read differently: types
+other than those that Parquet, Arrow and Spark agree on, dates that Spark rebases, files with
+different columns or types, names that differ only in case, folders that are partition columns. A
+missing file is an error. So the result does not depend on any setting of Spark.
 
-Files are cut at row groups into slices of like size; footers are read in the driver only of the
-first file and of those that are too large for one slice. A batch has `ARROW_BYTES` at most, or
+Files are cut at row groups into slices of about the same size. The driver reads the footers only of
+the first file and of files that are too large for one slice. A batch has `ARROW_BYTES` at most, or
 1,024 rows.
 """
 
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 
 SLICE_BYTES_MAX: Final = 16 * 2**20
 SLICE_BYTES_MIN: Final = 2**20
-"""Less is not worth a task of its own."""
+"""Smaller slices are not worth a task of their own."""
 _SLICES_PER_CORE: Final = 4
 _TEXT_ROWS: Final = 1_024
-"""Rows that are read at once where a column has texts, which may be of any length."""
+"""Rows of a read if there are string columns, since strings may have any length."""
 _LEGACY: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
-"""In files of old versions of Spark: dates in another calendar."""
+"""Metadata of files of old Spark versions: their dates are in another calendar."""
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _PLAIN_TYPES: Final = frozenset(
     (
@@ -66,7 +66,7 @@ _TEXTS: Final = (pa.string(), pa.large_string(), pa.string_view())
 
 
 class ParquetFilesError(RoveError):
-    """Files that only Spark can read as Spark does, or that nobody can read."""
+    """Files that Spark might read differently, or that cannot be read."""
 
 
 class FileSlice(msgspec.Struct, frozen=True):
@@ -77,16 +77,16 @@ class FileSlice(msgspec.Struct, frozen=True):
 
 
 class ParquetScan(msgspec.Struct, frozen=True):
-    """What workers are told: the work of each task, and the columns to read."""
+    """The slices of each task and the columns to read, as they are sent to workers."""
 
     uri: str
     tasks: tuple[tuple[FileSlice, ...], ...]
     schema: bytes
-    """Of all columns."""
+    """The schema of all columns."""
     columns: tuple[str, ...]
 
     def read(self, task: int) -> Iterator[pa.RecordBatch]:
-        """Batches of one task, with the columns in their order and of their types."""
+        """The batches of a task, with the given columns and types."""
         schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
         for each in self.tasks[task]:
             with open_parquet(self.uri, each.path) as file:
@@ -100,7 +100,7 @@ class ParquetScan(msgspec.Struct, frozen=True):
 
 
 class ParquetFiles:
-    """Some files as a table that `match` and `rank` take."""
+    """Files as a table for `match` and `rank`."""
 
     isStreaming: Final = False  # noqa: N815 - as a DataFrame has it
 
@@ -111,7 +111,7 @@ class ParquetFiles:
         *,
         columns: Sequence[str] | None = None,
     ) -> None:
-        """A file, a folder of files or a Delta table, anywhere; all columns, or these."""
+        """A file, a folder of files or a Delta table, in any storage; all columns, or some."""
         self.sparkSession: Final = spark  # as a DataFrame has it
         uri = resolved(location)
         is_file = uri.endswith(".parquet")
@@ -130,7 +130,7 @@ class ParquetFiles:
 
     @property
     def schema(self) -> StructType:
-        """As Spark has it."""
+        """The schema as a Spark type."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         return from_arrow_schema(self._schema)
@@ -148,7 +148,7 @@ class ParquetFiles:
         return tasks.mapInArrow(partial(_scanned, scan, function), schema)
 
     def scan(self, columns: Sequence[str]) -> ParquetScan:
-        """What the tasks do."""
+        """The tasks that read the files."""
         most = max(1, parallelism(self.sparkSession) * _SLICES_PER_CORE)
         tasks = tuple(cut(self._uri, self._sizes, most))
         schema = self._schema.serialize().to_pybytes()
@@ -187,8 +187,8 @@ def _listed(uri: str, name: str | None) -> dict[str, int]:
     for path in found:
         if any("=" in part for part in PurePosixPath(path).parts[:-1]):
             raise ParquetFilesError(
-                f"{shown(child(uri, path))} lies in a folder that is a column; read such tables by "
-                "spark.read.parquet"
+                f"{shown(child(uri, path))} is in a folder that is a partition column; read such "
+                "tables by spark.read.parquet"
             )
     return dict(sorted(found.items()))
 
@@ -207,7 +207,7 @@ def _is_data(path: str) -> bool:
 
 
 def cut(uri: str, sizes: dict[str, int], tasks: int) -> Iterator[tuple[FileSlice, ...]]:
-    """Tasks of like size, about so many, in the order of files."""
+    """About `tasks` tasks of similar size, in the order of files."""
     even = sum(sizes.values()) // tasks
     most = max(SLICE_BYTES_MIN, min(SLICE_BYTES_MAX, even))
     waiting: list[FileSlice] = []
@@ -237,12 +237,12 @@ def _pieces(uri: str, sizes: dict[str, int], most: int) -> Iterator[tuple[FileSl
 
 
 def _schema_of(file: pq.ParquetFile, where: str, columns: Sequence[str] | None) -> pa.Schema:
-    """The columns as Spark would have them; ParquetFilesError if it might have others."""
+    """The columns as Spark would read them; ParquetFilesError if Spark might differ."""
     there = file.schema_arrow
     lowered = [name.lower() for name in there.names]
     for name in there.names:
         if lowered.count(name.lower()) > 1:
-            raise ParquetFilesError(f"{where} has several columns {name}, but for their case")
+            raise ParquetFilesError(f"{where} has several columns {name} that differ only in case")
     missing = set(columns or ()) - set(there.names)
     if missing:
         raise ParquetFilesError(f"{where} has no column {min(missing)}")
@@ -267,7 +267,7 @@ def _field(file: pq.ParquetFile, field: pa.Field, where: str) -> pa.Field:
 
 
 def _as_one(kind: pa.DataType) -> pa.DataType:
-    """One type for those that Arrow tells apart and Spark does not."""
+    """One type for Arrow types that Spark does not distinguish."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if kind in _TEXTS:
@@ -303,7 +303,7 @@ def _cast(batches: Iterable[pa.RecordBatch], wanted: pa.Schema) -> Iterator[pa.R
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small ones as larger ones, up to what is allowed."""
+    """Merge small batches up to the allowed size."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

@@ -1,10 +1,10 @@
-"""A Spark session that is tuned for us: in this process by default, on any cluster when asked.
+"""A Spark session with settings for our jobs: in this process by default, or on any cluster.
 
-What is set here was measured. The page of Spark and its progress line are off unless asked for;
-there are as few shuffle partitions as cores, since our shuffles are small; everything listens on
-loopback where the master is local; file checkpoints go past the layer that starts a process for
-every `chmod`, which makes a micro-batch up to twice as fast; state lives in RocksDB. Spark's own
-chatter on stderr is off, except for errors that nobody else tells.
+The settings were measured. Spark's web UI and progress line are off by default; there is one
+shuffle partition per core, since our shuffles are small; with a local master everything listens on
+loopback only; file checkpoints bypass the layer that starts a process for every `chmod`, which
+makes a micro-batch up to twice as fast; state is in RocksDB. Spark logs only errors that are not
+reported otherwise.
 
 Starting took some 8 s and the first job 3 s more on two cores; with an archive of Spark's classes
 4 to 6 s and 2 s (see `rove.pipeline.spark.class_archive`, also for how that was measured); in one
@@ -35,13 +35,13 @@ from rove.pipeline.spark.older_spark import check_spark
 
 LOOPBACK: Final = "127.0.0.1"
 ARROW_ROWS: Final = 100_000
-"""Rows in one batch between the JVM and Python,"""
+"""The most rows of a batch between the JVM and Python."""
 ARROW_BYTES: Final = 64 * 2**20
-"""and bytes: texts may be of any length."""
+"""The most bytes of a batch: strings may have any length."""
 ENVIRONMENT_PREFIX: Final = "ROVE_SPARK_"
 """ROVE_SPARK_MASTER, …_MEMORY, …_UI, …_BRIEF and …_CONF (`name=value` pairs, spaces between)."""
 MEMORY_BYTES_MIN: Final = 512 << 20
-"""Spark refuses a little less than this."""
+"""Spark's own minimum is a little less."""
 
 _ALWAYS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
@@ -67,7 +67,7 @@ _EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 _BRIEF: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _FORKS_BY_DEFAULT: Final = 25
-"""The version of Java that warns of the quicker way to start a process."""
+"""The first version of Java that warns about the faster way to start a process."""
 _MEMORY: Final = re.compile(r"(\d+)([kmgt])b?", re.IGNORECASE)
 _UNITS: Final = {"k": 10, "m": 20, "g": 30, "t": 40}
 _CONNECT_S_MAX: Final = 5.0
@@ -86,17 +86,17 @@ class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`local[n]`, `spark://host:port`, `yarn`, `k8s://…`, or `sc://host:port` for Spark Connect."""
     name: str = "rove"
     ui: bool = False
-    """Whether Spark's own page is served."""
+    """Whether Spark serves its web UI."""
     memory: str = "2g"
-    """Of the driver, which in local mode is everything."""
+    """The driver's memory; in local mode the driver does everything."""
     shuffle_partitions: int = 0
     """0 is one per core of this machine."""
     brief: bool = False
-    """For work of seconds: Java compiles less, which starts sooner and then computes slower."""
+    """For short jobs: Java compiles less, so it starts sooner and computes more slowly."""
     debug: bool = False
-    """Whether Spark and Java may say everything that they say by default."""
+    """Whether Spark and Java log everything that they log by default."""
     conf: dict[str, str] = {}
-    """Anything else, as Spark calls it; it wins over what is set here."""
+    """Other settings by Spark's names; they override ours."""
 
     @property
     def is_local(self) -> bool:
@@ -105,7 +105,7 @@ class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_connect(self) -> bool:
-        """Whether Spark is a server elsewhere, of which this process has only the address."""
+        """Whether the master is the address of a Spark Connect server."""
         return self.master.startswith("sc://")
 
     @property
@@ -123,7 +123,7 @@ def settings_from(
     conf: Iterable[str] = (),
     debug: bool = False,
 ) -> SparkSettings:
-    """What a command was told, and the environment where it was not; the rest is by default."""
+    """Settings from a command's arguments, then the environment, then the defaults."""
     default = SparkSettings()
     pairs = [*shlex.split(environment.get(f"{ENVIRONMENT_PREFIX}CONF", "")), *conf]
     return SparkSettings(
@@ -137,10 +137,10 @@ def settings_from(
 
 
 def open_session(settings: SparkSettings | None = None) -> Any:
-    """A session with these settings, or the one that runs; SparkError says why there is none."""
+    """A session with these settings, or the running one; SparkError says why there is none."""
     settings = settings or SparkSettings()
     _check(settings)
-    with contextlib.suppress(ImportError):  # which is told as what it is
+    with contextlib.suppress(ImportError):  # reported below as a missing package
         check_spark()
     session = _connected(settings) if settings.is_connect else _started(settings)
     try:
@@ -152,7 +152,7 @@ def open_session(settings: SparkSettings | None = None) -> Any:
 
 
 def _connected(settings: SparkSettings) -> Any:
-    """The session of a server; of our settings it takes those that are a session's own."""
+    """The session of a Spark Connect server, with those of our settings that it allows."""
     try:
         from pyspark.sql import SparkSession
 
@@ -182,7 +182,7 @@ def _started(settings: SparkSettings) -> Any:
 
 
 def is_running() -> bool:
-    """Whether this process has a session, which is then not ours to stop."""
+    """Whether this process has a session already; then the caller must not stop it."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
@@ -191,7 +191,7 @@ def is_running() -> bool:
 
 
 def configuration(settings: SparkSettings, java: Java | None = None) -> dict[str, str]:
-    """What Spark is told."""
+    """Spark's configuration for these settings."""
     found = dict(_ALWAYS)
     found["spark.ui.enabled"] = "true" if settings.ui else "false"
     found["spark.driver.memory"] = settings.memory
@@ -211,13 +211,13 @@ def configuration(settings: SparkSettings, java: Java | None = None) -> dict[str
 
 
 def java_options(settings: SparkSettings, java: Java | None) -> Iterator[str]:
-    """What the driver's Java is told; of two that contradict each other it takes the later."""
-    yield "-XX:+DisplayVMOutputToStderr"  # stdout is for our results
+    """Java options of the driver; of two that contradict each other, the later one counts."""
+    yield "-XX:+DisplayVMOutputToStderr"  # stdout is for the results of commands
     if not settings.debug:
         yield f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
         yield "-Xlog:disable"
         yield "-Xlog:all=error:stderr"
-    # A value that Arrow hands out is one that was just written: no need to check each again.
+    # Spark reads only values that Arrow has just written: no need to check each again.
     yield "-Darrow.enable_unsafe_memory_access=true"
     yield "-Darrow.enable_null_check_for_get=false"
     if settings.brief:
@@ -231,7 +231,7 @@ def java_options(settings: SparkSettings, java: Java | None) -> Iterator[str]:
 
 
 def executor_options(settings: SparkSettings, java: Java | None) -> Iterator[str]:
-    """What the Javas of executors are told, where there are any and they are to start soon."""
+    """Java options of executors: those that make them start sooner, if `brief`."""
     if settings.brief and not settings.is_local:
         yield from _BRIEF
         if java is not None and settings.is_on_loopback:
@@ -252,11 +252,12 @@ def spark_home() -> Path:
 
 
 def home_without_zip() -> Path:
-    """Where Spark is installed, as it should look to Java where workers run on this machine.
+    """A Spark home without the zip of Python modules, for workers on this machine.
 
-    Java puts the zip of Python modules that lies in its home before all else. A zip has nothing
+    Spark puts the zip in its home first on the path of Python workers. The modules in a zip are not
     compiled, so every worker would compile PySpark again: 1.8 s of CPU instead of 0.5, and Spark
-    gives up on one that is not there after 10 s. Without the zip the installed modules are found.
+    gives up on a worker that does not start within 10 s. Without the zip, workers import the
+    installed modules.
     """
     home = spark_home()
     digest = hashlib.sha256(str(home).encode()).hexdigest()[:12]
@@ -268,7 +269,7 @@ def home_without_zip() -> Path:
         unfinished = Path(tempfile.mkdtemp(dir=made.parent))
         for name in ("bin", "jars"):
             (unfinished / name).symlink_to(home / name)
-        with contextlib.suppress(OSError):  # somebody else was faster
+        with contextlib.suppress(OSError):  # another process was faster
             unfinished.rename(made)
     except OSError:
         return home
@@ -276,15 +277,15 @@ def home_without_zip() -> Path:
 
 
 def memory_bytes(text: str) -> int:
-    """What Spark means by a size such as `2g`."""
+    """A size such as `2g` in bytes, as Spark reads it."""
     found = _MEMORY.fullmatch(text)
     if found is None:
-        raise UsageError(f"{text!r} is no amount of memory; write 512m, 2g or the like")
+        raise UsageError(f"{text!r} is no valid amount of memory; write 512m, 2g or the like")
     return int(found[1]) << _UNITS[found[2].lower()]
 
 
 def machine_bytes() -> int | None:
-    """Memory of this machine, where it can be known."""
+    """The memory of this machine; None if unknown."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
@@ -292,17 +293,17 @@ def machine_bytes() -> int | None:
 
 
 def reason(error: BaseException) -> str:
-    """Why Spark failed, in a line: of Java's exceptions their text, without where in the code."""
+    """Why Spark failed, in a line: the text of a Java exception without its stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line[2:] for line in lines if line.startswith(": ")]
-    first = (told or lines or [type(error).__name__])[0]
+    messages = [line[2:] for line in lines if line.startswith(": ")]
+    first = (messages or lines or [type(error).__name__])[0]
     if "JAVA_GATEWAY_EXITED" in first:
-        return "Java ended at once; what it said about it stands above"
+        return "Java exited at once; its messages are above"
     return re.sub(r"^(?:[\w$]+\.)+([\w$]+): ", r"\1: ", first)
 
 
 def _check(settings: SparkSettings) -> None:
-    """What Spark would say too late, or nobody could read."""
+    """Check what Spark would report too late, or in a way that is hard to read."""
     wanted_bytes, has_bytes = memory_bytes(settings.memory), machine_bytes()
     if wanted_bytes < MEMORY_BYTES_MIN:
         raise UsageError(f"Spark needs 512m of memory or more, and was given {settings.memory}")
@@ -314,7 +315,7 @@ def _check(settings: SparkSettings) -> None:
 
 
 def _check_reachable(master: str) -> None:
-    """Spark itself tries for a minute, and then says that it was stopped."""
+    """Connect to the master: Spark would try for a minute and then report only that it stopped."""
     problems = []
     for place in master.removeprefix("spark://").split(","):
         host, _, port = place.rpartition(":")
@@ -330,7 +331,7 @@ def _check_reachable(master: str) -> None:
 
 
 def _environment(settings: SparkSettings, java: Java) -> dict[str, str]:
-    """For Spark's scripts; what is set already stays, except for the Java."""
+    """Environment variables for Spark's scripts; those that are set stay, except JAVA_HOME."""
     wanted = {
         # Spark's own search for it fails where the interpreter's path has a space.
         "SPARK_HOME": str(home_without_zip() if settings.is_on_loopback else spark_home()),
@@ -377,6 +378,6 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def quoted(option: str) -> str:
-    """For Spark, which cuts its options at spaces."""
+    """An option in quotes if it has spaces, where Spark would split it."""
     escaped = option.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"' if " " in option else option

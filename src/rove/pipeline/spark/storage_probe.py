@@ -1,12 +1,12 @@
-"""Whether executors see what the driver sees, asked before there is work for them.
+"""Checks that executors see the same storage as the driver, before a job starts.
 
-A folder has the same name on every machine and is another one on each; an object store needs
-credentials wherever it is asked. Both would end a job in the middle, or worse, let tasks write
-where nobody looks. So a task for each core of the cluster reads what the driver has read and
-written, and writes what the driver must find. An executor that comes later says so by itself: a
-file that it does not find is an error.
+A folder may have the same name on every machine and be a different one on each; an object store
+needs credentials on every machine. Both would make a job fail half-way or, worse, let tasks write
+to the wrong place. So a task for each core of the cluster reads files that the driver has read and
+written, and writes files that the driver must find. An executor that starts later is not checked
+here, but a file that it does not find is an error.
 
-One job of Spark, 0.1 s; nothing where everything runs on one machine.
+One Spark job of 0.1 s; nothing if everything runs on one machine.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ProbeError(RoveError):
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """What a task is to look for: names below locations."""
+    """What a task has to read and write: names below locations."""
 
     number: int
     reads: tuple[tuple[str, str], ...]
@@ -58,19 +58,19 @@ class Probe(msgspec.Struct, frozen=True):
 
     @property
     def answers(self) -> list[tuple[str, str]]:
-        """What it writes."""
+        """The files that it writes."""
         return [(uri, f"{name}-{self.number}") for uri, name in self.writes]
 
 
 class ProbeResult(msgspec.Struct, frozen=True):
-    """What it has found."""
+    """What a task has found."""
 
     host: str
     problem: str = ""
 
 
 def probe(spark: SparkSession, *, reads: Sequence[str] = (), writes: Sequence[str] = ()) -> None:
-    """Let executors read tables and write below other locations; ProbeError names who cannot.
+    """Let executors read tables and write below locations; ProbeError names one that cannot.
 
     Locations are those of `rove.lake.storage.resolved`.
     """
@@ -81,22 +81,22 @@ def probe(spark: SparkSession, *, reads: Sequence[str] = (), writes: Sequence[st
 def probe_with(
     spark: SparkSession | None, tasks: int, reads: Sequence[str], writes: Sequence[str]
 ) -> None:
-    """The same with so many tasks; without Spark in this process."""
+    """The same with a number of tasks; without Spark, in this process."""
     there = tuple((uri, _newest_commit(uri)) for uri in reads)
     marks = tuple((uri, f"_probe-{uuid.uuid4().hex}") for uri in writes)
     probes = [Probe(number, there, marks) for number in range(tasks)]
     try:
         for uri, name in marks:
             write_whole(child(uri, name), [name.encode()])
-        found = run_each(spark, look, probes, ProbeResult)
+        found = run_each(spark, run_probe, probes, ProbeResult)
         for one, seen in zip(probes, found, strict=True):
             if seen.problem:
                 raise ProbeError(f"on the executor {seen.host}: {seen.problem}; {_ADVICE}")
             for uri, name in one.answers:
                 if read_bytes(uri, name) is None:
                     raise ProbeError(
-                        f"what the executor {seen.host} writes to {shown(uri)} is not there for "
-                        f"the driver; {_ADVICE}"
+                        f"the driver does not find what the executor {seen.host} writes to "
+                        f"{shown(uri)}; {_ADVICE}"
                     )
     finally:
         for uri, name in {*marks, *(answer for one in probes for answer in one.answers)}:
@@ -104,13 +104,13 @@ def probe_with(
                 remove(uri, name)
 
 
-def look(one: Probe) -> ProbeResult:
-    """What an executor finds."""
+def run_probe(one: Probe) -> ProbeResult:
+    """The check on an executor."""
     seen = functools.partial(ProbeResult, socket.gethostname())
     try:
         for uri, name in (*one.reads, *one.writes):
             if not _is_there(uri, name):
-                return seen(f"{shown(child(uri, name) if name else uri)} is not to be found")
+                return seen(f"{shown(child(uri, name) if name else uri)} was not found")
         for uri, name in one.answers:
             write_whole(child(uri, name), [])
     except LakeError as error:
@@ -126,7 +126,7 @@ def _is_there(uri: str, name: str) -> bool:
 
 
 def _newest_commit(uri: str) -> str:
-    """A file that every reader of a table must see; nothing if it is a folder of tables."""
+    """A file that every reader of a table must see; empty for a folder of tables."""
     import pyarrow.fs as pa_fs
 
     with told(f"cannot read {shown(uri)}"):

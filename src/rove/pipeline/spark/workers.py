@@ -1,11 +1,11 @@
-"""Work for Spark's workers that is not rows: merge these files, read those.
+"""Runs a function over a list of items in Spark's workers, one task for each item.
 
-A job of ours often has its rows on disk already, in files that a worker reads best by itself; to
-send them through the JVM would cost more than the work. What Spark is needed for is to run the
-work on all cores of all machines and again where it failed. So the items are spread as numbers,
-one task each, and only results come back. Structures go as MessagePack.
+Our jobs often have their rows in files, which workers read best themselves; sending the rows
+through the JVM would cost more than the work. Spark is needed to run tasks on all cores of all
+machines and to retry those that fail. So tasks get only the number of an item, and only results are
+sent back, as MessagePack.
 
-A task costs some 10 ms beside its work.
+A task has an overhead of some 10 ms.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WORKER: Final = "SPARK_REUSE_WORKER"
-"""Set by Spark where a process serves one task after the other."""
+"""Spark sets this variable in workers that run one task after the other."""
 Item = TypeVar("Item", bound=msgspec.Struct)
 Result = TypeVar("Result", bound=msgspec.Struct)
 Given = ParamSpec("Given")
@@ -36,7 +36,7 @@ def run_each(
     items: Sequence[Item],
     result: type[Result],
 ) -> list[Result]:
-    """What `run` makes of each item, in their order, by Spark; without it in this process."""
+    """The results of `run` for all items, in order, by Spark; without Spark, in this process."""
     if spark is None:
         return [run(item) for item in items]
     if not items:
@@ -62,10 +62,10 @@ def run_each(
 
 
 def in_worker(task: Callable[Given, Iterator[Any]]) -> Callable[Given, Iterator[Any]]:
-    """For a function that Spark's workers run: once its modules are loaded they are left alone.
+    """Decorate a function of Spark's workers so that garbage collection skips loaded modules.
 
-    Between tasks, Spark has a worker look through everything in memory for what nobody needs. With
-    numba and its kernels loaded that takes 70 ms, far longer than many a task.
+    Between tasks, Spark runs a full garbage collection in a worker. With numba and its kernels
+    loaded that takes 70 ms, far longer than many a task.
     """
 
     @functools.wraps(task)
@@ -84,7 +84,7 @@ def _settle() -> None:
 
 
 def parallelism(spark: SparkSession | None) -> int:
-    """How many tasks are worth while at once."""
+    """How many tasks to run at the same time."""
     if spark is None:
         return 1
     return max(1, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
@@ -99,6 +99,6 @@ def _encoded(value: object) -> object:
 def _decoded(wanted: type, value: Any) -> object:
     if issubclass(wanted, Path):
         return Path(value)
-    if wanted is object:  # whatever may be a value of a subscriber's state
+    if wanted is object:  # any value of a subscriber's state
         return value
     raise NotImplementedError(f"a {wanted.__name__} cannot be received by a worker")

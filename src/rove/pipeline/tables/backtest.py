@@ -1,16 +1,16 @@
-"""What a subscription would have brought, told before anybody subscribes.
+"""Backtests: the notifications that a subscription would have had in a period of the past.
 
-A text is asked about a period of the past: how many notifications, when, by whom, about what, some
-examples, and what it would cost on the wire. With a second text, what would change: what only the
-one brings, only the other, and both. The answer is exact: rows are judged by the broker's own
-matcher, and ranked texts go through its own windows; only which rows are read depends on the text
-(`rove.pipeline.matching.pruning`).
+A backtest counts the notifications of an expression by hour, publisher and topic, gives some
+examples, and estimates the bandwidth. With a second expression it compares the two: notifications
+only by the first, only by the second, and by both. The result is exact: rows are matched by the
+broker's own matcher, and ranked expressions go through its own windows. The expression only
+determines which rows are read (`rove.pipeline.matching.pruning`).
 
-The text is taken to be accepted when the period begins, unless told otherwise, and `me.` stays what
-it is. Tables hold what passed the rules of quality; the lake holds everything.
+By default the expression counts as accepted when the period begins; `me.` does not change. Tables
+have the rows that passed the quality rules; the lake has all rows.
 
-Measured by `rove bench pipeline --part backtest` (docs/backtest.md). The driver holds one line for
-each hour, publisher and topic that something matched.
+Measured by `rove bench pipeline --part backtest` (docs/backtest.md). The driver holds one entry for
+each hour, publisher and topic with a match.
 """
 
 from __future__ import annotations
@@ -57,46 +57,46 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TOP_MAX: Final = 10
-"""Publishers and topics that are named."""
+"""Publishers and topics that a report lists."""
 SAMPLE: Final = 10
-"""Examples from which the size of a notification is estimated."""
+"""Examples to estimate the size of a notification from."""
 _POLL_S: Final = 0.2
 _HOUR_S: Final = 3_600
 _DAY_S: Final = 86_400
 
 ProgressCallback: TypeAlias = Callable[[int, int], None]
-"""Told how many of Spark's tasks are done, of how many."""
+"""Called with the number of finished Spark tasks, and of all tasks."""
 
 
 class BacktestError(RoveError):
-    """A question that cannot be answered."""
+    """A backtest without any publications, or with an invalid period."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked; moments in seconds since 1970."""
+    """The arguments of a backtest; moments in seconds since 1970."""
 
     text: str
     against: str | None = None
-    """Another text, to compare with."""
+    """Another expression, to compare with."""
     since: float
     until: float
     accepted_at: float | None = None
-    """When the texts were accepted, for `t`; the beginning of the period unless told."""
+    """When the expressions were accepted, for `t`; by default when the period begins."""
     me: dict[str, object] = {}
     topic_filter: str = ""
     examples: int = 5
 
 
 class CountByBits(msgspec.Struct, frozen=True):
-    """Notifications of some hour, publisher or topic."""
+    """The notifications of an hour, publisher or topic."""
 
     name: str
     first: int
-    """Only by the text,"""
+    """Only by the first expression."""
     second: int
-    """only by the other,"""
+    """Only by the second one."""
     both: int
-    """by both."""
+    """By both."""
 
     @property
     def total(self) -> int:
@@ -107,9 +107,9 @@ class ExampleNotification(msgspec.Struct, frozen=True):
     """A notification, as the subscriber would see it."""
 
     at: float
-    """When it was published,"""
+    """When it was published."""
     due: float
-    """and when it would have been told."""
+    """When the notification would have been sent."""
     id: str
     client_id: str
     topic: str
@@ -117,23 +117,23 @@ class ExampleNotification(msgspec.Struct, frozen=True):
 
 
 class BacktestCost(msgspec.Struct, frozen=True):
-    """What it took to answer."""
+    """The cost of a backtest."""
 
     rows_read: int
-    """By Spark, out of files; with row groups and pages left out."""
+    """Rows that Spark read from files, without the row groups and pages that it skipped."""
     bytes_read: int
-    """The same, and the examples."""
+    """Bytes of these rows, and of the examples."""
     bytes_all: int
-    """Of the channels, however long ago."""
+    """The size of the channels, over all time."""
     files_read: int
     files_all: int
     seconds: float
     cpu_s: float
-    """Of Spark's tasks and of Python's."""
+    """CPU time of Java and Python in Spark's tasks."""
 
 
 class BacktestReport(msgspec.Struct, frozen=True):
-    """The answer."""
+    """The result of a backtest."""
 
     text: str
     against: str | None
@@ -142,37 +142,37 @@ class BacktestReport(msgspec.Struct, frozen=True):
     source: str
     channels: Sequence[str]
     publications: int
-    """In the period, whether or not they match."""
+    """All publications of the period, matching or not."""
     only_first: int
     only_second: int
     both: int
     hours: Sequence[CountByBits]
-    """By the beginning of the hour in seconds; those without any are left out."""
+    """Named by the begin of the hour in seconds; without empty hours."""
     publishers: Sequence[CountByBits]
-    """Those with most,"""
+    """Those with the most notifications."""
     publishers_all: int
-    """out of so many."""
+    """The number of all publishers with notifications."""
     topics: Sequence[CountByBits]
     topics_all: int
     examples: Mapping[str, Sequence[ExampleNotification]]
     """`first`, `second` and `both`."""
     notification_bytes: float
-    """Of one MQTT packet of the text, as estimated from examples."""
+    """The size of an MQTT packet of the first expression, estimated from examples."""
     cost: BacktestCost
 
     @property
     def notifications(self) -> int:
-        """Of the text."""
+        """Notifications of the first expression."""
         return self.only_first + self.both
 
     @property
     def notifications_against(self) -> int:
-        """Of the other text."""
+        """Notifications of the second expression."""
         return self.only_second + self.both
 
     @property
     def share(self) -> float:
-        """Of the publications."""
+        """The share of publications that match."""
         return self.notifications / self.publications
 
     @property
@@ -184,41 +184,41 @@ class BacktestReport(msgspec.Struct, frozen=True):
         return self.per_day * self.notification_bytes
 
     def days(self) -> list[CountByBits]:
-        """The same by day, in UTC; all days of the period."""
+        """Notifications by day (UTC), for all days of the period."""
         first, last = int(self.since // _DAY_S), int(-(-self.until // _DAY_S))
         sums = {day: [0, 0, 0] for day in range(first, last)}
         for hour in self.hours:
             for place, count in enumerate((hour.first, hour.second, hour.both)):
-                # What windows tell when they slide may be due when the period has just ended.
+                # Notifications of sliding windows may be due just after the end of the period.
                 sums.setdefault(int(hour.name) // _DAY_S, [0, 0, 0])[place] += count
         return [CountByBits(str(day * _DAY_S), *counts) for day, counts in sorted(sums.items())]
 
 
 def backtest(
     spark: SparkSession,
-    history: BacktestSource,
+    source: BacktestSource,
     question: Question,
-    tell: ProgressCallback = lambda done, tasks: None,
+    on_progress: ProgressCallback = lambda done, tasks: None,
 ) -> BacktestReport:
-    """Ask a history; LanguageError if a text is wrong, BacktestError if nothing is there."""
-    began = time.perf_counter()
+    """Run a backtest; LanguageError for an invalid expression, BacktestError if it is empty."""
+    begun_s = time.perf_counter()
     period = _period(question)
     texts = [question.text, *([question.against] if question.against is not None else [])]
     trees = [parse(text) for text in texts]
-    asked = _asked(question, texts, trees)
-    parts = history.parts(spark, period, asked, question.topic_filter)
+    expressions = _expressions(question, texts, trees)
+    parts = source.inputs(spark, period, expressions, question.topic_filter)
     sample = max(SAMPLE, question.examples)
-    with _watched(spark, tell) as watch:
-        partials = _partials(parts, [one for one, _ in asked], trees, question.until, sample)
+    with _monitored(spark, on_progress) as monitor:
+        partials = _partials(parts, [one for one, _ in expressions], trees, question.until, sample)
         found = merge_counts(partials, sample)
         publications = sum(_publications(part, found, trees) for part in parts)
     if not publications:
-        first, last = history.span()
+        first, last = source.span()
         raise BacktestError(
             f"nothing was published from {_moment(question.since)} to {_moment(question.until)}; "
-            f"the {history.name} goes from {first} to {last}"
+            f"the {source.name} goes from {first} to {last}"
         )
-    return _report(question, history, trees, parts, found, publications, watch, began)
+    return _report(question, source, trees, parts, found, publications, monitor, begun_s)
 
 
 def _moment(at: float) -> str:
@@ -234,7 +234,7 @@ def _period(question: Question) -> TimeRange:
     return TimeRange(round(question.since * 1e6), round(question.until * 1e6))
 
 
-def _asked(
+def _expressions(
     question: Question, texts: Sequence[str], trees: Sequence[Subscription]
 ) -> list[tuple[BacktestExpression, PrunedExpression]]:
     accepted_at = _accepted_at(question)
@@ -254,12 +254,12 @@ def _accepted_at(question: Question) -> float:
 
 def _partials(
     parts: Sequence[ChannelInput],
-    asked: Sequence[BacktestExpression],
+    expressions: Sequence[BacktestExpression],
     trees: Sequence[Subscription],
     until: float,
     sample: int,
 ) -> pa.Table:
-    """The counts of all workers."""
+    """The partial counts of all workers."""
     there = [part for part in parts if part.rows is not None]
     if not there:
         return PARTIALS.empty_table()
@@ -270,16 +270,16 @@ def _partials(
             for part, work in zip(there, works, strict=True)
         )
     else:
-        hits = _ranked_hits(there, asked, trees, until)
+        hits = _ranked_hits(there, expressions, trees, until)
         counts = hits.mapInArrow(partial(count_hits, sample), ddl(PARTIALS))
     return counts.toArrow()
 
 
 def _publications(part: ChannelInput, found: HitCounts, trees: Sequence[Subscription]) -> int:
-    """How many the period has."""
+    """The number of publications in the period."""
     if part.publications is not None or part.rows is None:
         return part.publications or 0
-    # The lake has to be read for that. If no text is ranked, that was done.
+    # The lake must be read to count them. That was done, unless an expression is ranked.
     is_ranked = any(tree.rank is not None for tree in trees)
     return int(part.rows.count()) if is_ranked else found.total("judged")
 
@@ -290,11 +290,11 @@ def _together(frames: Iterable[DataFrame]) -> DataFrame:
 
 def _ranked_hits(
     parts: Sequence[ChannelInput],
-    asked: Sequence[BacktestExpression],
+    expressions: Sequence[BacktestExpression],
     trees: Sequence[Subscription],
     until: float,
 ) -> DataFrame:
-    """What is told if a text is ranked: its candidates go through its window in order."""
+    """Hits if an expression is ranked: its candidates go through its window in order."""
     from pyspark.sql import functions as f
 
     every = _together(
@@ -308,7 +308,7 @@ def _ranked_hits(
             found.append(own.select(alone, *HITS.names[1:]))
             continue
         in_order = own.repartition(1).sortWithinPartitions("at", "position", "id", "client_id")
-        run = partial(rank_candidates, asked[number], number, until)
+        run = partial(rank_candidates, expressions[number], number, until)
         found.append(in_order.mapInArrow(run, ddl(HITS)))
     if len(found) == 1:
         return found[0]
@@ -319,11 +319,11 @@ def _ranked_hits(
 
 
 class _JobMonitor:
-    """Follows the tasks of a job, and knows in the end what they read and used."""
+    """Reports the progress of Spark's tasks, and in the end what they read and used."""
 
-    def __init__(self, spark: SparkSession, tell: ProgressCallback) -> None:
+    def __init__(self, spark: SparkSession, on_progress: ProgressCallback) -> None:
         self._context: Any = spark.sparkContext
-        self._tell = tell
+        self._on_progress = on_progress
         self._group = f"rove-backtest-{uuid.uuid4().hex}"
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="backtest-progress")
@@ -344,7 +344,7 @@ class _JobMonitor:
             known = [stage for stage in stages if stage is not None]
             if known:
                 done = sum(stage.numCompletedTasks for stage in known)
-                self._tell(done, sum(stage.numTasks for stage in known))
+                self._on_progress(done, sum(stage.numTasks for stage in known))
 
     def _stages(self) -> Iterator[int]:
         tracker = self._context.statusTracker()
@@ -353,7 +353,7 @@ class _JobMonitor:
             yield from info.stageIds if info is not None else ()
 
     def used(self) -> tuple[int, int, float]:
-        """Rows and bytes that were read, and seconds of CPU in Java."""
+        """Rows and bytes that were read, and CPU seconds of Java."""
         store = self._context._jsc.sc().statusStore()
         stages = [store.lastStageAttempt(stage) for stage in sorted(set(self._stages()))]
         return (
@@ -364,31 +364,31 @@ class _JobMonitor:
 
 
 @contextmanager
-def _watched(spark: SparkSession, tell: ProgressCallback) -> Iterator[_JobMonitor]:
-    watch = _JobMonitor(spark, tell)
-    watch.start()
+def _monitored(spark: SparkSession, on_progress: ProgressCallback) -> Iterator[_JobMonitor]:
+    monitor = _JobMonitor(spark, on_progress)
+    monitor.start()
     try:
-        yield watch
+        yield monitor
     finally:
-        watch.stop()
+        monitor.stop()
 
 
-# -- the answer ----------------------------------------------------------------------------------
+# -- the report ----------------------------------------------------------------------------------
 
 
 def _report(
     question: Question,
-    history: BacktestSource,
+    source: BacktestSource,
     trees: Sequence[Subscription],
     parts: Sequence[ChannelInput],
     found: HitCounts,
     publications: int,
-    watch: _JobMonitor,
-    began: float,
+    monitor: _JobMonitor,
+    begun_s: float,
 ) -> BacktestReport:
     hours = _counts(found.of("hour"))
-    rows_read, bytes_read, java_s = watch.used()
-    examples = _Examples(history, question, trees)
+    rows_read, bytes_read, java_s = monitor.used()
+    examples = _Examples(source, question, trees)
     shown = examples.shown(found)
     publishers, topics = (_most(found.of(what)) for what in ("publisher", "topic"))
     return BacktestReport(
@@ -396,8 +396,8 @@ def _report(
         against=question.against,
         since=question.since,
         until=question.until,
-        source=history.name,
-        channels=history.channels,
+        source=source.name,
+        channels=source.channels,
         publications=publications,
         only_first=sum(hour.first for hour in hours),
         only_second=sum(hour.second for hour in hours),
@@ -421,7 +421,7 @@ def _report(
             bytes_all=sum(part.bytes_all for part in parts),
             files_read=sum(part.files for part in parts),
             files_all=sum(part.files_all for part in parts),
-            seconds=time.perf_counter() - began,
+            seconds=time.perf_counter() - begun_s,
             cpu_s=java_s + found.total("cpu_ns") / 1e9,
         ),
     )
@@ -436,19 +436,19 @@ def _most(by: Mapping[str, Sequence[int]]) -> list[CountByBits]:
 
 
 class _Examples:
-    """Publications that are looked up again, as the subscriber would see them."""
+    """Looks up example publications, and shows them as the subscriber would get them."""
 
     def __init__(
-        self, history: BacktestSource, question: Question, trees: Sequence[Subscription]
+        self, source: BacktestSource, question: Question, trees: Sequence[Subscription]
     ) -> None:
-        self._history = history
+        self._source = source
         self._question = question
         self._trees = trees
         self._sizes: list[int] = []
         self.bytes_read = 0
 
     def shown(self, found: HitCounts) -> dict[str, list[ExampleNotification]]:
-        """Some of each kind, in order of time."""
+        """Examples of each kind, in order of time."""
         shown: dict[str, list[ExampleNotification]] = {}
         for name, kind in (("first", FIRST), ("second", SECOND), ("both", BOTH)):
             tree = self._trees[-1] if kind == SECOND else self._trees[0]
@@ -460,13 +460,13 @@ class _Examples:
 
     @property
     def notification_bytes(self) -> float:
-        """How large a notification of the text is."""
+        """The mean size of a notification of the first expression."""
         return sum(self._sizes) / len(self._sizes) if self._sizes else 0.0
 
     def _seen(self, tree: Subscription, one: Example) -> ExampleNotification:
         t = one.at_us / 1e6 - _accepted_at(self._question)
         me = self._question.me
-        found = self._history.find(one, lambda said: matches(tree, said, t, me))
+        found = self._source.find(one, lambda said: matches(tree, said, t, me))
         self.bytes_read += found.bytes_read
         said = {name: value for name, value in found.attributes.items() if name != "topic"}
         seen = dict(selected(tree, said))

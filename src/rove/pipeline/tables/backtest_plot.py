@@ -1,8 +1,7 @@
-"""A backtest as a picture: notifications by hour over the period and, below, by hour of the day.
+"""A plot of a backtest: notifications by hour over the period and, below, by hour of the day.
 
-Of two texts the parts are stacked: what both bring, what only the one, what only the other; in
-colours that colour-blind readers can tell apart, and with hatches. A period of more than two months
-is drawn by day.
+For two expressions the bars are stacked: only the first, only the second, both; in colours for
+colour-blind readers, and with hatches. A period of more than two months is drawn by day.
 
 Needs matplotlib, which is imported only when a picture is drawn: `pip install rove[plots]`.
 """
@@ -71,7 +70,7 @@ def draw(report: BacktestReport, path: Path) -> None:
 
 
 def over_period(report: BacktestReport, step_s: int) -> tuple[int, Series]:
-    """When the first step begins, and what came in each of them."""
+    """The begin of the first step, and the notifications of each step."""
     begin = int(report.since // step_s)
     last = max([int(report.until - 1) // step_s, *(int(h.name) // step_s for h in report.hours)])
     found = np.zeros((3, last - begin + 1), np.int64)
@@ -81,7 +80,7 @@ def over_period(report: BacktestReport, step_s: int) -> tuple[int, Series]:
 
 
 def by_hour_of_day(report: BacktestReport) -> Series:
-    """The same by hour of the day, in UTC."""
+    """Notifications by hour of the day, in UTC."""
     found = np.zeros((3, 24), np.int64)
     for hour in report.hours:
         place = int(hour.name) % _DAY_S // _HOUR_S

@@ -1,12 +1,12 @@
-"""What was published, for those who ask a text about it: typed tables, or the lake itself.
+"""Where backtests read publications from: typed tables, or the lake.
 
-A history says how many publications a period has, hands Spark as little of them as a text can need,
-and finds single ones again. Tables are pruned by the text (`rove.pipeline.matching.pruning`):
-files, columns and row groups. The lake knows days only, and payloads have to be decoded; it serves
-where there are no tables yet.
+A source counts the publications of a period, gives Spark as few rows as the expressions need, and
+looks up single publications. Tables are pruned by the expressions
+(`rove.pipeline.matching.pruning`): files, columns and row groups. The lake can be pruned by days
+only, and its payloads have to be decoded; it is used where there are no tables yet.
 
-The number of publications in a period comes from the statistics of a table's files, and for the
-few that a period cuts in two from their column `at`.
+The number of publications in a period comes from the statistics of a table's files and, for the few
+files that are only partly in the period, from their column `at`.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ _CELL: Final = pa.schema([("cell", pa.string())])
 
 
 class FoundPublication(NamedTuple):
-    """A publication that was found again."""
+    """A publication that was looked up."""
 
     id: str
     attributes: dict[str, object]
     bytes_read: int
-    """At most."""
+    """An upper bound."""
 
 
 Fits: TypeAlias = Callable[[dict[str, object]], bool]
 
 
 class BacktestSourceError(RoveError):
-    """There is no such history, or nothing in it that was asked for."""
+    """There is no such source, channel or publication."""
 
 
 class TimeRange(msgspec.Struct, frozen=True):
-    """From a moment up to another, which is not in it; in µs."""
+    """A range of moments in µs; its end is not in it."""
 
     since_us: int
     until_us: int
@@ -76,21 +76,21 @@ class TimeRange(msgspec.Struct, frozen=True):
 
 
 class ChannelInput(msgspec.Struct, frozen=True):
-    """What of one channel is to be judged."""
+    """The rows to be matched, of one channel or of the lake."""
 
     work: CountTask
     rows: Any
     """A DataFrame; None if nothing can match."""
     publications: int | None
-    """In the period; None if they have to be counted while they are judged."""
+    """Publications in the period; None if they have to be counted while they are matched."""
     files: int
     files_all: int
     bytes_all: int
-    """Of the whole channel, however long ago."""
+    """The size of the channel, over all time."""
 
 
 def day_of(at_us: int) -> str:
-    """The day of a moment, as folders are called."""
+    """The day of a moment, as in the names of folders."""
     return datetime.fromtimestamp(at_us // 1_000_000, UTC).date().isoformat()
 
 
@@ -101,7 +101,7 @@ def open_source(
     data_folder: Path | None = None,
     channels: Sequence[str] = (),
 ) -> BacktestSource:
-    """Tables if there are any, else the lake; HistoryError or LakeError says what is missing."""
+    """Tables if there are any, else the lake; an error says what is missing."""
     if tables_folder is not None:
         return TableSource(tables_folder, channels)
     if lake is not None:
@@ -137,40 +137,44 @@ class TableSource:
         self.name = f"tables {folder}"
         self.channels = _chosen(there, channels, f"the folder {folder}")
         self._tables = [Table(uri, name).snapshot() for name in self.channels]
-        """As they were when they were first looked at: everything is about the same files."""
+        """Snapshots, so that all steps of a backtest read the same files."""
 
     def span(self) -> tuple[str, str]:
-        """The first and the last day that there is."""
+        """The first and the last day with rows."""
         days = [entry.day for table in self._tables for entry in table.files]
         return (min(days), max(days)) if days else ("", "")
 
-    def parts(
+    def inputs(
         self,
         spark: SparkSession,
         period: TimeRange,
-        asked: Sequence[tuple[BacktestExpression, PrunedExpression]],
+        expressions: Sequence[tuple[BacktestExpression, PrunedExpression]],
         topic_filter: str,
     ) -> list[ChannelInput]:
-        """What is to be judged for these texts, channel by channel."""
-        return [self._part(spark, table, period, asked, topic_filter) for table in self._tables]
+        """The rows to be matched with these expressions, by channel."""
+        return [
+            self._input(spark, table, period, expressions, topic_filter) for table in self._tables
+        ]
 
-    def _part(
+    def _input(
         self,
         spark: SparkSession,
         table: TableSnapshot,
         period: TimeRange,
-        asked: Sequence[tuple[BacktestExpression, PrunedExpression]],
+        expressions: Sequence[tuple[BacktestExpression, PrunedExpression]],
         topic_filter: str,
     ) -> ChannelInput:
         schema = table.schema
         entries = [entry for entry in table.files if _overlaps(entry, period)]
-        found = plan(schema, [wanted for _, wanted in asked], topic_filter)
-        chosen = [entry for entry in _by_moment(table, entries, asked) if found.may_hold(entry)]
+        found = plan(schema, [wanted for _, wanted in expressions], topic_filter)
+        chosen = [
+            entry for entry in _by_moment(table, entries, expressions) if found.may_hold(entry)
+        ]
         named = {f"a{number}": column for number, column in enumerate(found.columns)}
-        is_ranked = any(wanted.subscription.rank is not None for _, wanted in asked)
+        is_ranked = any(wanted.subscription.rank is not None for _, wanted in expressions)
         own = (*_READ, "id") if is_ranked else _READ
         return ChannelInput(
-            CountTask(tuple(one for one, _ in asked), schema, named, topic_filter),
+            CountTask(tuple(one for one, _ in expressions), schema, named, topic_filter),
             _table_rows(spark, table, own, chosen, found, period) if chosen else None,
             sum(_publications(table.uri, entry, period) for entry in entries),
             len(chosen),
@@ -179,7 +183,7 @@ class TableSource:
         )
 
     def find(self, example: Example, fits: Fits) -> FoundPublication:
-        """A publication again; of several at one moment, one that fits."""
+        """Look up a publication; of several at one moment, one that fits."""
         for table in self._tables:
             for entry in table.files:
                 is_here = entry.at_min_us <= example.at_us <= entry.at_max_us
@@ -195,10 +199,12 @@ class TableSource:
 def _by_moment(
     table: TableSnapshot,
     entries: Sequence[TableFile],
-    asked: Sequence[tuple[BacktestExpression, PrunedExpression]],
+    expressions: Sequence[tuple[BacktestExpression, PrunedExpression]],
 ) -> list[TableFile]:
-    """Files in which something may match in the course of their own day: areas may move."""
-    evolves = any(type(node) is Time for _, wanted in asked for node in parts(wanted.subscription))
+    """Files that may match during their own day, since areas may move with `t`."""
+    evolves = any(
+        type(node) is Time for _, wanted in expressions for node in parts(wanted.subscription)
+    )
     if not evolves:
         return list(entries)
     kept: list[TableFile] = []
@@ -206,23 +212,23 @@ def _by_moment(
         of_day = list(group)
         first_us = min(entry.at_min_us for entry in of_day)
         last_us = max(entry.at_max_us for entry in of_day)
-        wanted = [_during(one, whole, first_us, last_us) for one, whole in asked]
+        wanted = [_during(one, whole, first_us, last_us) for one, whole in expressions]
         found = plan(table.schema, wanted)
         kept += [entry for entry in of_day if found.may_hold(entry)]
     return kept
 
 
 def _during(
-    asked: BacktestExpression, wanted: PrunedExpression, first_us: int, last_us: int
+    expression: BacktestExpression, wanted: PrunedExpression, first_us: int, last_us: int
 ) -> PrunedExpression:
-    t = (first_us / 1e6 - asked.accepted_at, last_us / 1e6 - asked.accepted_at)
+    t = (first_us / 1e6 - expression.accepted_at, last_us / 1e6 - expression.accepted_at)
     return msgspec.structs.replace(wanted, t=(max(0.0, t[0]), max(0.0, t[1])))
 
 
 def _rows_like(
     uri: str, path: str, schema: TableSchema, example: Example
 ) -> Iterator[dict[str, Any]]:
-    """Rows of a file that may be the example; outside of a log they have no position."""
+    """Rows of a file that may be the example; imported rows have no position."""
     moment = pa.scalar(example.at_us, pa.int64()).cast(AT_TYPE)
     wanted = (example.position, example.client_id, example.topic)
     file = ds.dataset(path, schema=schema.arrow(), filesystem=filesystem(uri))
@@ -233,7 +239,9 @@ def _rows_like(
 
 def _gone(example: Example) -> BacktestSourceError:
     at = datetime.fromtimestamp(example.at_us / 1e6, UTC).isoformat()
-    return BacktestSourceError(f"a publication of {at} is gone; its file was removed meanwhile")
+    return BacktestSourceError(
+        f"a publication of {at} is no longer there; its file was removed meanwhile"
+    )
 
 
 def _table_rows(
@@ -244,7 +252,7 @@ def _table_rows(
     found: ReadPlan,
     period: TimeRange,
 ) -> DataFrame:
-    """The rows of some files that may match, with the columns of attributes as a0, a1, …"""
+    """Rows of files that may match, with the columns of attributes as a0, a1, …"""
     from pyspark.sql import functions as f
 
     schema = table.schema.arrow()
@@ -298,14 +306,14 @@ class LakeSource:
     def _files(self, days: tuple[str, str] | None = None) -> list[LogFile]:
         return self._lake.files("publications", channels=self.channels, days=days)
 
-    def parts(
+    def inputs(
         self,
         spark: SparkSession,
         period: TimeRange,
-        asked: Sequence[tuple[BacktestExpression, PrunedExpression]],
+        expressions: Sequence[tuple[BacktestExpression, PrunedExpression]],
         topic_filter: str,
     ) -> list[ChannelInput]:
-        work = CountTask(tuple(one for one, _ in asked), topic_filter=topic_filter)
+        work = CountTask(tuple(one for one, _ in expressions), topic_filter=topic_filter)
         files = self._files(period.days)
         every = self._files()
         rows = None
@@ -329,4 +337,4 @@ class LakeSource:
 
 
 BacktestSource: TypeAlias = TableSource | LakeSource
-"""Where publications come from."""
+"""Where a backtest reads publications."""

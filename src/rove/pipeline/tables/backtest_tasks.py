@@ -1,16 +1,17 @@
-"""What a worker does for a backtest: rows in, counts out.
+"""The tasks of a backtest: workers match rows and count the matches.
 
-Rows of a typed table (or of the lake) are judged by the broker's own matcher, and what matches is
-counted where it is found: by hour, by publisher, by topic. Only counts travel, and a few examples,
-so it makes no difference whether ten rows match or ten million. Examples are those with the
-smallest number in a fixed shuffle of moments: spread over the period, and the same every time, in
-however many parts a history is read.
+Rows of a typed table (or of the lake) are matched by the broker's own matcher, and matches are
+counted in the worker: by hour, by publisher, by topic. Only counts and a few examples are sent to
+the driver, so ten million matches cost no more than ten. Examples are the rows with the smallest
+number in a fixed shuffle of moments: spread over the period, and the same every time, however the
+rows are divided among tasks.
 
-One text or two can be asked for; of a row the *bits* say which of them it meets. A ranked text is
-judged in two steps: rows that meet its condition (`candidates`), brought together in order, go
-through its window (`rank_candidates`), which also tells when each is due.
+There are one or two expressions; the *bits* of a row say which of them it matches. A ranked
+expression takes two steps: rows that match its condition (`candidates`) are collected in order and
+go through its window (`rank_candidates`), which also gives the time when each is due.
 
-Costs 0.4 µs a row for texts that compare numbers, 7 µs where something is computed of each row.
+Costs 0.4 µs a row for expressions that compare numbers, 7 µs where values are computed for each
+row.
 """
 
 from __future__ import annotations
@@ -66,24 +67,24 @@ HITS: Final = pa.schema(
         ("cell", pa.string()),
     ]
 )
-"""Rows that met something, and when they would have been told."""
+"""Rows that match, and when their notifications are due."""
 CANDIDATES: Final = HITS.append(pa.field("payload", pa.binary()))
-"""The same with what a score is computed from."""
+"""Hits with the attributes that a score is computed from."""
 PARTIALS: Final = pa.schema(
     [("what", pa.string()), ("key", pa.string()), ("bits", pa.int32()), ("rows", pa.int64())]
 )
-"""Counts: rows of some hour, publisher or topic that only the first text meets, only the second, or
-both. Examples are among them, each as JSON."""
+"""Counts of rows by hour, publisher or topic that match only the first expression, only the second,
+or both; and examples, each as JSON."""
 
 _KEYS: Final = ("position", "id", "client_id", "topic", "cell")
 _NAMED: Final = pa.schema([("at", pa.int64()), *(HITS.field(name) for name in _KEYS)])
-"""What a row is called in a window."""
+"""The columns that identify a row in a window."""
 _SHUFFLE: Final = np.uint64(0x9E3779B97F4A7C15)
 _MATCHERS_MAX: Final = 8
 
 
 class BacktestExpression(msgspec.Struct, frozen=True):
-    """A text, and when and for whom it was accepted."""
+    """An expression, when it was accepted, and the state of its subscriber."""
 
     text: str
     accepted_at: float = 0.0
@@ -91,20 +92,20 @@ class BacktestExpression(msgspec.Struct, frozen=True):
 
 
 class CountTask(msgspec.Struct, frozen=True):
-    """All that a worker has to know."""
+    """A counting task."""
 
-    asked: tuple[BacktestExpression, ...]
+    expressions: tuple[BacktestExpression, ...]
     """One or two."""
     schema: TableSchema | None = None
-    """None for rows as the lake has them."""
+    """None for rows of the lake."""
     columns: dict[str, str] = {}
-    """Of a table, the columns of attributes, by the names under which they come."""
+    """The attribute columns of a table, by their names in a batch."""
     topic_filter: str = ""
     examples: int = 5
 
 
 class Example(msgspec.Struct, frozen=True, order=True):
-    """A row that matched, as far as is needed to find it again."""
+    """A row that matched, with what is needed to look it up."""
 
     shuffled: int
     at_us: int
@@ -115,18 +116,18 @@ class Example(msgspec.Struct, frozen=True, order=True):
     due_us: int
 
 
-# -- judging -------------------------------------------------------------------------------------
+# -- matching ------------------------------------------------------------------------------------
 
 
 def match_bits(work: CountTask, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
-    """For each row, which of the texts it meets; of a ranked one, its condition."""
+    """The bits of each row; for a ranked expression, whether its condition matches."""
     at = times_of(batch.column("at"), "at")
     columns = columns_of(work, batch)
-    found = _matcher(msgspec.json.encode(work.asked)).match_table(columns, at)
+    found = _matcher(msgspec.json.encode(work.expressions)).match_table(columns, at)
     bits = np.zeros(batch.num_rows, np.int32)
-    for number, asked in enumerate(work.asked):
+    for number, expression in enumerate(work.expressions):
         rows = found.publications[found.subscriptions == number]
-        bits[rows[at[rows] >= asked.accepted_at]] |= 1 << number
+        bits[rows[at[rows] >= expression.accepted_at]] |= 1 << number
     if work.topic_filter:
         bits[~_on_topic(work.topic_filter, batch.column("topic"))] = 0
     return bits
@@ -135,11 +136,11 @@ def match_bits(work: CountTask, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
 @lru_cache(maxsize=_MATCHERS_MAX)
 def _matcher(encoded: bytes) -> Matcher:
     matcher = Matcher()
-    for number, asked in enumerate(
+    for number, expression in enumerate(
         msgspec.json.decode(encoded, type=tuple[BacktestExpression, ...])
     ):
-        condition = Subscription(parse(asked.text).condition)
-        matcher.add(number, condition, asked.accepted_at, asked.me)
+        condition = Subscription(parse(expression.text).condition)
+        matcher.add(number, condition, expression.accepted_at, expression.me)
     return matcher
 
 
@@ -155,7 +156,7 @@ def _on_topic(topic_filter: str, topics: pa.Array) -> Mask:
 
 
 def columns_of(work: CountTask, batch: pa.RecordBatch) -> PublicationTable:
-    """The rows of a batch as the matcher takes them."""
+    """The rows of a batch as columns for the matcher."""
     if work.schema is None:
         return lake_columns(batch)
     there = {named: batch.column(name) for name, named in work.columns.items()}
@@ -182,14 +183,14 @@ def _parts(
 
 
 class _Null:
-    """Stands for a null that was published; what is missing is None."""
+    """Stands for a published null; missing values are None."""
 
 
 NULL: Final = _Null()
 
 
 def _values(schema: TableSchema, there: dict[str, pa.Array]) -> Iterator[tuple[Path, list[object]]]:
-    """What is kept as JSON, by attribute."""
+    """Values that are stored as JSON, by attribute."""
     for attribute in schema.attributes:
         column = attribute.columns.get("json")
         if column in there:
@@ -198,7 +199,7 @@ def _values(schema: TableSchema, there: dict[str, pa.Array]) -> Iterator[tuple[P
         return
     found: dict[Path, list[object]] = {}
     for row, rest in enumerate(_decoded(there[REST])):
-        # Value by value: objects may have other members that have columns.
+        # Value by value: other members of an object may have columns.
         for path, value in _leaves(rest) if isinstance(rest, dict) else ():
             of_path = found.setdefault(path, [None] * len(there[REST]))
             of_path[row] = NULL if value is None else value
@@ -228,7 +229,7 @@ def _leaves(rest: dict[str, object]) -> Iterator[tuple[Path, object]]:
 def _objects_of_nulls(
     values: Sequence[tuple[Path, list[object]]],
 ) -> Iterator[tuple[Path, Callable[[], Column]]]:
-    """Objects that are there, though perhaps all of their members are null; outer ones first."""
+    """Objects that exist although perhaps all of their members are null; outer ones first."""
     found: dict[Path, Mask] = {}
     for path, decoded in values:
         if len(path) > 1 and NULL in decoded:
@@ -241,7 +242,7 @@ def _objects_of_nulls(
 
 
 class _MarkedColumn(FloatColumn):
-    """Floats of which some were whole numbers; only arithmetic can tell."""
+    """Floats of which some were published as integers, which matters only in arithmetic."""
 
     def __init__(self, values: npt.NDArray[Any], whole: Mask) -> None:
         super().__init__(values)
@@ -262,7 +263,7 @@ def _marked(array: pa.Array, marks: pa.Array) -> Column:
 
 
 def hits_of(batch: pa.RecordBatch, bits: npt.NDArray[np.int32]) -> pa.RecordBatch:
-    """The rows that meet something, due when they appear."""
+    """The rows that match, due when they are published."""
     rows = np.flatnonzero(bits)
     chosen = pa.array(rows)
     at = batch.column("at").cast(AT_TYPE).take(chosen)
@@ -283,11 +284,11 @@ def hits_of(batch: pa.RecordBatch, bits: npt.NDArray[np.int32]) -> pa.RecordBatc
 
 @in_worker
 def candidates(work: CountTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows that meet a condition, with what the scores of ranked texts look at."""
+    """Rows that match a condition, with the attributes that scores use."""
     scored = {
         node.path[0]
-        for asked in work.asked
-        if (tree := parse(asked.text)).rank is not None
+        for expression in work.expressions
+        if (tree := parse(expression.text)).rank is not None
         for node in walk(rank_of(tree).score)
         if isinstance(node, Attribute)
     }
@@ -308,30 +309,34 @@ def candidates(work: CountTask, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 
 
 def _as_null(value: object) -> None:
-    """Nothing can be computed from an array or a number that is too large."""
+    """Encode as null: scores cannot use arrays or numbers that are too large."""
 
 
 def rank_candidates(
-    asked: BacktestExpression, number: int, until: float, batches: Iterator[pa.RecordBatch]
+    expression: BacktestExpression, number: int, until: float, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """What one ranked text is given of candidates that come in the order of time."""
+    """The hits of a ranked expression among candidates in the order of time."""
     bucket = Bucket(0, 1)
     made = Event(
-        event="made", number=number, text=asked.text, accepted_at=asked.accepted_at, me=asked.me
+        event="made",
+        number=number,
+        text=expression.text,
+        accepted_at=expression.accepted_at,
+        me=expression.me,
     )
     bucket.expect([made])
     seen = 0
     for batch in batches:
-        for told in bucket.run(_numbered(batch, number, seen)):
-            yield _due(told, 1 << number)
+        for notifications in bucket.run(_numbered(batch, number, seen)):
+            yield _due(notifications, 1 << number)
         seen += batch.num_rows
-    for told in bucket.finish():
-        yield _due(told, 1 << number)
+    for notifications in bucket.finish():
+        yield _due(notifications, 1 << number)
     yield _due(bucket.advance(until), 1 << number)
 
 
 def _numbered(batch: pa.RecordBatch, number: int, first: int) -> pa.Table:
-    """Rows as windows take them. Their id is everything that is to be told of them later."""
+    """Rows for windows. The id of a row encodes all columns that the hit will need."""
     rows = batch.num_rows
     names = batch.select(["at", *_KEYS]).set_column(0, "at", batch.column("at").cast(pa.int64()))
     ids = [msgspec.json.encode(list(row.values())).decode() for row in names.to_pylist()]
@@ -349,12 +354,12 @@ def _numbered(batch: pa.RecordBatch, number: int, first: int) -> pa.Table:
     return pa.table([columns[name] for name in RANKED_ROWS.names], schema=RANKED_ROWS)
 
 
-def _due(told: pa.Table, bits: int) -> pa.RecordBatch:
-    ids = map(msgspec.json.decode, told["id"].to_pylist())
+def _due(notifications: pa.Table, bits: int) -> pa.RecordBatch:
+    ids = map(msgspec.json.decode, notifications["id"].to_pylist())
     named = [dict(zip(_NAMED.names, one, strict=True)) for one in ids]
     rows = pa.RecordBatch.from_pylist(named, _NAMED)
     found = {name: rows.column(name) for name in _NAMED.names}
-    found |= {"bits": pa.array([bits] * rows.num_rows), "due": told["at"].combine_chunks()}
+    found |= {"bits": pa.array([bits] * rows.num_rows), "due": notifications["at"].combine_chunks()}
     arrays = [found[field.name].cast(field.type) for field in HITS]
     return pa.RecordBatch.from_arrays(arrays, schema=HITS)
 
@@ -368,11 +373,11 @@ class HitCounter:
     def __init__(self, examples: int) -> None:
         self._examples_max = examples
         self._counts: dict[tuple[str, str], npt.NDArray[np.int64]] = {}
-        """By what is counted and its name: how many of each bits."""
+        """Counts by bits, for each kind (hour, publisher, topic) and name."""
         self._examples: dict[int, list[Example]] = {FIRST: [], SECOND: [], BOTH: []}
 
     def take(self, hits: pa.RecordBatch) -> None:
-        """Count a batch as `HITS` has it."""
+        """Count a batch of `HITS`."""
         if not hits.num_rows:
             return
         bits = hits.column("bits").to_numpy(zero_copy_only=False)
@@ -391,12 +396,12 @@ class HitCounter:
         self._choose(hits, bits)
 
     def count(self, what: str, number: int) -> None:
-        """Count something else."""
+        """Set another count."""
         self._counts[what, ""] = np.array([0, number, 0, 0])
 
     def _choose(self, hits: pa.RecordBatch, bits: npt.NDArray[Any]) -> None:
         at_us = hits.column("at").cast(pa.int64()).to_numpy()
-        # The upper half of a product is well mixed; the rest of the order decides between equals.
+        # The upper half of a product is well mixed; `_order` decides between equals.
         shuffled = (at_us.astype(np.uint64) * _SHUFFLE) >> np.uint64(32)
         for kind, known in self._examples.items():
             rows = np.flatnonzero(bits == kind)
@@ -407,7 +412,7 @@ class HitCounter:
             self._examples[kind] = sorted({*known, *new}, key=_order)[: self._examples_max]
 
     def partials(self) -> pa.RecordBatch:
-        """Everything, as `PARTIALS` has it."""
+        """All counts and examples as `PARTIALS`."""
         rows = [
             (what, name, bits, rows)
             for (what, name), count in self._counts.items()
@@ -439,7 +444,7 @@ def _order(one: Example) -> tuple[int, int, int, str, str]:
 
 @in_worker
 def count_matches(work: CountTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Judge and count the rows of a task."""
+    """Match and count the rows of a task."""
 
     def hits(batch: pa.RecordBatch) -> pa.RecordBatch:
         return hits_of(batch, match_bits(work, batch))
@@ -449,7 +454,7 @@ def count_matches(work: CountTask, batches: Iterator[pa.RecordBatch]) -> Iterato
 
 @in_worker
 def count_hits(examples: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Count hits that were found before."""
+    """Count the hits of a task."""
     return _counted(examples, batches, lambda hits: hits)
 
 
@@ -468,22 +473,22 @@ def _counted(
 
 
 class HitCounts(msgspec.Struct):
-    """The partial counts of all workers, put together."""
+    """The merged counts of all workers."""
 
     by: dict[str, dict[str, list[int]]]
-    """By what is counted and its name: only by the first text, only by the second, by both."""
+    """Counts (only first, only second, both) by kind and name."""
     examples: dict[int, list[Example]]
 
     def of(self, what: str) -> dict[str, list[int]]:
         return self.by.get(what, {})
 
     def total(self, what: str) -> int:
-        """Of what is counted under no name."""
+        """The sum of a kind that has no names."""
         return sum(first for first, _, _ in self.of(what).values())
 
 
 def merge_counts(partials: pa.Table, examples: int) -> HitCounts:
-    """Put partial counts together."""
+    """Merge partial counts."""
     found = HitCounts({}, {FIRST: [], SECOND: [], BOTH: []})
     for what, key, bits, rows in zip(*(each.to_pylist() for each in partials.columns), strict=True):
         if what == EXAMPLE:

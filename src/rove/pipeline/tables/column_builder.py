@@ -1,13 +1,13 @@
 """Publications of the lake as typed columns: the hot loop of ingestion.
 
-Each payload is decoded once, by the decoder that the broker uses, so a table knows exactly the
-attributes that subscriptions were matched with (`rove.lang.attributes`). From there the work is
-done by column, not by row: publications of the same names (a *shape*; a channel has few) are taken
-apart with one C-level pass for each name, and if all values of a name have one type, they are an
-Arrow array at once. Only what is mixed is sorted value by value.
+Each payload is decoded once, by the decoder that the broker uses, so a table has exactly the
+attributes that subscriptions were matched with (`rove.lang.attributes`). All other work is done by
+column, not by row: objects with the same names (a *shape*; a channel has few) are split with one
+C-level pass for each name, and if all values of a name have one type, they become an Arrow array
+directly. Only mixed values are sorted one by one.
 
 Values for which the schema has no column are *unmet*. They are counted, so that the schema can be
-extended and the same rows be done again; there is no separate pass to discover what is there.
+extended and the same rows be processed again; there is no separate pass to discover the schema.
 
 Costs about 1.3 µs for a publication of five numbers on one core, half of it for the decoding.
 """
@@ -51,14 +51,14 @@ _TOPIC: Final = "topic"
 
 
 class TypedColumns(msgspec.Struct):
-    """Columns of some rows, and what had no column."""
+    """The columns of some rows, and the values that have no column."""
 
     rows: int
     columns: dict[str, Any]
-    """By name; only those that have values."""
+    """Columns with values, by name."""
     unmet: Counter[tuple[NamePath, Sort]]
     needs_rest: bool
-    """Whether values had to go to `::rest` although the schema does not have it yet."""
+    """Whether values need `::rest` and the schema does not have it yet."""
 
     @property
     def is_complete(self) -> bool:
@@ -66,7 +66,7 @@ class TypedColumns(msgspec.Struct):
 
 
 class ColumnBuilder:
-    """Turns publications into columns of a schema."""
+    """Builds the columns of a schema from publications."""
 
     def __init__(self, schema: TableSchema) -> None:
         self.schema = schema
@@ -80,7 +80,7 @@ class ColumnBuilder:
         return self._columns(len(members), pieces)
 
     def numbers(self, typed: TypedColumns, path: NamePath) -> NDArray[np.float64]:
-        """An attribute as numbers; NaN where it is missing or something else."""
+        """An attribute as numbers; NaN if it is missing or no number."""
         found = np.full(typed.rows, np.nan)
         attribute = self._known.get(path)
         for kind, name in attribute.columns.items() if attribute else ():
@@ -92,7 +92,7 @@ class ColumnBuilder:
         return found
 
     def has_kind(self, typed: TypedColumns, path: NamePath, kinds: Iterable[Kind]) -> Mask:
-        """Where an attribute is of one of these kinds."""
+        """Which rows have an attribute of one of these kinds."""
         found = np.zeros(typed.rows, bool)
         attribute = self._known.get(path)
         for kind, name in attribute.columns.items() if attribute else ():
@@ -101,7 +101,7 @@ class ColumnBuilder:
         return found
 
     def is_there(self, typed: TypedColumns, path: NamePath) -> Mask:
-        """Where an attribute is anything but null: a value, an array or an object."""
+        """Which rows have an attribute that is not null: a value, an array or an object."""
         found = np.zeros(typed.rows, bool)
         for attribute in self.schema.attributes:
             if attribute.path[: len(path)] == path:
@@ -153,13 +153,13 @@ class ColumnBuilder:
 
 
 def _members(payloads: Any, users: Any) -> list[dict[str, object]]:
-    """The attributes of each row but for its topic."""
+    """The attributes of each row except its topic."""
     raw: list[bytes] = payloads.to_pylist()
     has_users = bool(pc.any(pc.greater(pc.list_value_length(users), 0)).as_py())
     if not has_users:
         try:
             found = list(map(_DECODE, raw))
-        except (ValueError, RecursionError):  # one of them is no JSON object: look at each
+        except (ValueError, RecursionError):  # at least one is no JSON object: decode one by one
             found = [attributes_of("", payload) for payload in raw]
     else:
         found = [
@@ -170,14 +170,14 @@ def _members(payloads: Any, users: Any) -> list[dict[str, object]]:
 
 
 class _ValuesBySort:
-    """The values of each attribute by sort, as parts of rows and values."""
+    """The values of each attribute by sort, each with the rows that have them."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[NamePath, Sort], list[tuple[Rows, Any]]] = {}
         self.too_deep: list[tuple[NamePath, Rows, Sequence[object]]] = []
 
     def spread(self, path: NamePath, objects: Sequence[dict[str, Any]], rows: Rows) -> None:
-        """Take objects apart that stand at the same path."""
+        """Split objects at the same path into values."""
         for names, group, places in _by_shape(objects, rows):
             for name in names:
                 if path or name != _TOPIC:
@@ -193,7 +193,7 @@ class _ValuesBySort:
             self._take(path, each, [values[place] for place in chosen], rows[chosen])
 
     def _take(self, path: NamePath, of: type, values: list[Any], rows: Rows) -> None:
-        """Values that all have one type."""
+        """Add values that have the same type."""
         if of in _SORT_OF:
             self._add(path, _SORT_OF[of], rows, values)
         elif of is int:
@@ -240,7 +240,7 @@ class _ValuesBySort:
 def _by_shape(
     objects: Sequence[dict[str, Any]], rows: Rows
 ) -> Iterable[tuple[tuple[str, ...], Sequence[dict[str, Any]], Rows]]:
-    """Objects that have the same names, together."""
+    """Group objects by their names."""
     shapes = list(map(tuple, objects))
     different = set(shapes)
     if len(different) == 1:
@@ -257,7 +257,7 @@ def _by_shape(
 
 
 def _column(rows: int, parts: Sequence[tuple[Rows, Any]], type_: Any) -> Any:
-    """A whole column from parts, null where none has a row."""
+    """A column from parts, null in all other rows."""
     arrays = [_array(values, type_) for _, values in parts]
     if len(arrays) == 1 and len(arrays[0]) == rows:
         return arrays[0]
@@ -268,13 +268,15 @@ def _column(rows: int, parts: Sequence[tuple[Rows, Any]], type_: Any) -> Any:
 
 
 def _array(values: Any, type_: Any) -> Any:
-    if isinstance(values, np.ndarray):  # integers, perhaps in a column of floats: exact, as small
+    if isinstance(
+        values, np.ndarray
+    ):  # integers, perhaps for a float column: exact, since they are small
         return pa.array(values).cast(type_)
     return pa.array(values, type_)
 
 
 class _Rest:
-    """What has no columns, as one JSON object for each row."""
+    """Values without columns, as a JSON object for each row."""
 
     def __init__(self, rows: int) -> None:
         self._objects: list[dict[str, Any] | None] = [None] * rows

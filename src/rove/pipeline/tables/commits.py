@@ -1,17 +1,17 @@
-"""What an ingestion commits: each row of the lake is in the tables of its channel once.
+"""Commits of ingestions: each row of the lake gets into the tables of its channel exactly once.
 
     <tables>/air/data       rows, by day and cell
-    <tables>/air/rejected   rows that broke a rule, as they came, with the reason
-    <tables>/air/quality    what each ingestion did: rows by reason, and how far it came
+    <tables>/air/rejected   rows that broke a rule, unchanged, with the reason
+    <tables>/air/quality    a log of ingestions: rows by reason, and the position
 
 All three are Delta tables, and Delta commits one table at a time. So ingestions are numbered, and
-`quality` comes first: its commit has the new position of the log, and names the files that the
-other two are to get. They get them under the same number, `data` last. Whoever is killed in
-between, the next one finds `data` behind `quality` and does the rest before anything else; what has
-its number already is not done twice. Of two that ingest at the same time one is refused, because
-their numbers are the same.
+`quality` is committed first, like a write-ahead log: its commit has the new position of the log and
+lists the files for the other two. These are committed with the same number, `data` last. If a
+process is killed in between, the next one finds that `data` is behind `quality` and completes the
+commit first; a table that has the number already is not committed twice. Of two concurrent
+ingestions one is refused, because both have the same number.
 
-Each ingestion leaves small files; they are put together as the tables grow (`rove.lake.upkeep`).
+Each ingestion leaves small files; they are compacted as the tables grow (`rove.lake.upkeep`).
 
 An ingestion costs three commits, of 4 ms and some flushes of the disk each.
 """
@@ -69,7 +69,7 @@ QUALITY: Final = pa.schema(
         ("sources", pa.list_(_SOURCE)),
     ]
 )
-"""A row for each reason, the empty one for rows that were kept; that one has the rest, too."""
+"""A row for each reason; the empty reason is for accepted rows, and has the other columns, too."""
 _USER: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
 REJECTED: Final = pa.schema(
     [
@@ -84,44 +84,43 @@ REJECTED: Final = pa.schema(
         ("reason", pa.string()),
     ]
 )
-"""As in the lake, with the reason."""
+"""The columns of the lake, with the reason."""
 _FILES: Final = "rove.files"
 
 
 class SkippedFile(msgspec.Struct, frozen=True):
-    """A file of the lake that could not be read; it is tried again by every ingestion."""
+    """A file of the lake that could not be read; every ingestion tries it again."""
 
     path: str
     first: int
     last: int
     after: int
-    """Its rows above this position …"""
+    """Its rows in `(after, up_to]` are not in the table."""
     up_to: int
-    """… and up to this one are not in the table."""
     why: str
 
 
 class IngestState(msgspec.Struct, frozen=True):
-    """How far ingestions have come."""
+    """The state of a channel's tables after an ingestion."""
 
     number: int = NOTHING
-    """Of the last one."""
+    """The number of the last ingestion."""
     position: int = NOTHING
-    """The log is in the table up to here, but for what is skipped."""
+    """The log is in the table up to here, except for skipped files."""
     newest_at_us: int | None = None
-    """The latest `at` of all rows that were kept."""
+    """The latest `at` of all accepted rows."""
     skipped: tuple[SkippedFile, ...] = ()
 
 
 class WriteResult(msgspec.Struct):
-    """What a writer has done; nothing of it counts if something is unmet."""
+    """The files and counts of a writer; not to be committed unless complete."""
 
     data: list[NewFile] = []
     rejected: list[NewFile] = []
     hours: list[int] = []
-    """In which there were rows that were kept, since 1970."""
+    """Hours with accepted rows, counted from 1970."""
     counts: dict[str, int] = {}
-    """Rows: `in`, `out` and by reason."""
+    """Numbers of rows: `in`, `out` and by reason."""
     unmet: list[tuple[NamePath, Sort, int]] = []
     needs_rest: bool = False
     newest_at_us: int | None = None
@@ -132,30 +131,30 @@ class WriteResult(msgspec.Struct):
 
 
 class _PendingFiles(msgspec.Struct):
-    """Files that the other tables are to get; of an `WriteResult`."""
+    """The files of a `WriteResult` that are to be committed to `data` and `rejected`."""
 
     data: list[NewFile]
     rejected: list[NewFile]
 
 
 class ChannelTables:
-    """The tables of a channel, for the one who ingests."""
+    """The tables of a channel, opened for ingestion."""
 
     def __init__(self, tables: Location, begin: TableSchema) -> None:
-        """`begin` is the schema of a new table; nothing is made before there is a commit."""
+        """`begin` is the schema of a new table; tables are created with the first commit."""
         self.table = Table(tables, begin.channel)
         self.schema = begin
         self.state = IngestState()
         self._opened: dict[TablePart, delta.Table] = {}
         self._begun_at: dict[TablePart, int] = {}
-        """Versions, when they were opened."""
+        """The version of each table when it was opened."""
         if delta.exists(self.table.uri_of("quality")):
             self._open(begin)
             self.schema = schema_of(self._opened["data"])
-            self.state = self._settled()
+            self.state = self._recovered()
 
     def sources(self) -> dict[str, str]:
-        """What has come from outside so far, by name, with its mark."""
+        """The imported sources by name, each with its mark."""
         found: dict[str, str] = {}
         if self._opened:
             rows = self.table.read("quality", columns=["number", "sources"]).sort_by("number")
@@ -164,7 +163,7 @@ class ChannelTables:
         return found
 
     def files_since(self, at_us: int) -> dict[TablePart, list[str]]:
-        """Paths of files with rows of this moment or later, of `data` and of `rejected`."""
+        """The files of `data` and `rejected` with rows at or after a moment."""
         found: dict[TablePart, list[str]] = {}
         for part in ("data", "rejected"):
             listed = self._opened[part].files() if self._opened else None
@@ -185,10 +184,10 @@ class ChannelTables:
         skipped: tuple[SkippedFile, ...] | None = None,
         sources: Mapping[str, str] = {},
     ) -> None:
-        """Let it count; TablesError if somebody else has ingested meanwhile.
+        """Commit files; TablesError if another process has ingested meanwhile.
 
-        What is not told of the state stays as it was. `sources` came from outside, by name; the
-        mark tells whether one is still the same.
+        Parts of the state that are not given stay as they were. `sources` are imports by name, each
+        with a mark that changes with the source.
         """
         if not self._opened:
             self._open(schema)
@@ -201,17 +200,17 @@ class ChannelTables:
             self.state.skipped if skipped is None else skipped,
         )
         rows = write_file(self.table.uri_of("quality"), _quality(state, done, sources))
-        waiting = _PendingFiles(done.data, done.rejected)
-        info = {_FILES: msgspec.json.encode(waiting).decode(), "position": str(state.position)}
+        pending = _PendingFiles(done.data, done.rejected)
+        info = {_FILES: msgspec.json.encode(pending).decode(), "position": str(state.position)}
         if not self._opened["quality"].commit(WRITER, state.number, [rows], info=info):
             raise TablesError(
-                f"somebody else has ingested into {shown(self.table.uri)} meanwhile; run it again"
+                f"another process has ingested into {shown(self.table.uri)} meanwhile; run it again"
             )
-        self._finish(state.number, waiting)
+        self._finish(state.number, pending)
         self.schema, self.state = schema, state
 
     def maintain(self) -> None:
-        """Make few files of many, and remove those that nobody needs."""
+        """Compact small files, and delete old ones."""
         for part, opened in self._opened.items():
             by = PARTITIONS.names if part == "data" else ()
             upkeep.maintain(opened, by, self._begun_at[part])
@@ -235,28 +234,28 @@ class ChannelTables:
         if lacking := [field for field in schema.delta() if field.name not in there]:
             data.add_columns(lacking)
 
-    def _settled(self) -> IngestState:
-        """Do the rest of the last ingestion, if it was killed."""
+    def _recovered(self) -> IngestState:
+        """Complete the last ingestion if it was killed."""
         quality = self._opened["quality"]
         number = quality.number(WRITER)
         if number is None:
             return IngestState()
         done = self._opened["data"].number(WRITER)
         if done is None or done < number:
-            # The rest is done before the next one, so the last that was named is meant.
+            # An ingestion starts with this recovery, so only the last one can be incomplete.
             named = quality.last_info(_FILES)
             if named is None:
                 raise TablesError(
-                    f"{shown(self.table.uri)}/quality no longer says which files its last "
-                    "ingestion wrote, and data lacks them; move the table away and ingest again"
+                    f"{shown(self.table.uri)}/quality no longer lists the files of its last "
+                    "ingestion, and data does not have them; move the table away and ingest again"
                 )
             self._finish(number, msgspec.json.decode(named, type=_PendingFiles))
         return state_at(quality, number)
 
-    def _finish(self, number: int, waiting: _PendingFiles) -> None:
-        if waiting.rejected:
-            self._opened["rejected"].commit(WRITER, number, waiting.rejected)
-        self._opened["data"].commit(WRITER, number, waiting.data)
+    def _finish(self, number: int, pending: _PendingFiles) -> None:
+        if pending.rejected:
+            self._opened["rejected"].commit(WRITER, number, pending.rejected)
+        self._opened["data"].commit(WRITER, number, pending.data)
 
 
 def _quality(state: IngestState, done: WriteResult, sources: Mapping[str, str]) -> Any:
@@ -275,7 +274,7 @@ def _quality(state: IngestState, done: WriteResult, sources: Mapping[str, str]) 
 
 
 def state_at(quality: delta.Table, number: int) -> IngestState:
-    """How far the ingestion of this number came."""
+    """The state after the ingestion of this number."""
     rows = ingestions(quality, number - 1, ("position", "newest_at", "skipped"))
     row = next(each for each in rows.to_pylist() if each["number"] == number)
     newest_at: datetime | None = row["newest_at"]
@@ -288,7 +287,7 @@ def state_at(quality: delta.Table, number: int) -> IngestState:
 
 
 def ingestions(quality: delta.Table, after: int, columns: Sequence[str]) -> Any:
-    """Of each ingestion with a greater number its number and these columns of `quality`."""
+    """The numbers and some columns of `quality` of all ingestions after a number."""
     listed = quality.files()
     wanted = pa.schema([QUALITY.field(name) for name in ("number", "reason", *columns)])
     found = [wanted.empty_table()]

@@ -1,19 +1,19 @@
-"""Rows from outside into the same tables: CSV, JSON lines and Parquet.
+"""Imports files into typed tables: CSV, JSON lines and Parquet.
 
-A row from outside is treated as if it had been published: it becomes a payload of attributes with
-a moment, an id and a topic, and from there everything is as for the lake: the schema grows, rules
-are applied, commits make it count. Options say which of its columns is the moment (`at`), the id,
-the client, the latitude and longitude; the first three are taken out of the attributes.
+An imported row is treated as a publication: it becomes a payload of attributes with a moment, an id
+and a topic, and is then ingested like a row of the lake: the schema is extended, rules are applied,
+and a commit adds it to the tables. Options say which columns have the moment (`at`), the id, the
+client, the latitude and the longitude; the first three do not become attributes.
 
-- JSON lines are read as they are. Parquet becomes JSON by Spark. In CSV everything is text, so
-  each value is looked at by itself: what JSON would read as a number or a truth is one, nothing is
-  missing, the rest stays text (`007` too).
-- A moment is a number of seconds since 1970, or a date and time (UTC unless it says otherwise).
-  A row without one is rejected (`at`), a line that holds no object too (`line`).
-- Positions belong to the broker's log; these rows have none.
+- JSON lines are read as they are. Spark converts Parquet to JSON. CSV has only strings, so each
+  value is examined: what JSON would read as a number or a boolean becomes one, an empty value is
+  missing, all others are strings (`007` too).
+- A moment is a number of seconds since 1970, or a date and time (in UTC if it has no offset). A row
+  without one is rejected (`at`), as is a line that is no object (`line`).
+- Positions belong to the broker's log; imported rows have none.
 
-Each file is taken once: the table `quality` remembers it with its size and time of change, and one
-that has changed since is refused.
+Each file is imported once: the table `quality` has its size and time of change, and a file that has
+changed since is refused.
 
 Costs about twice as much as the lake: rows go through the JVM and are decoded twice.
 """
@@ -64,20 +64,20 @@ _SAMPLE_ROWS: Final = 1_000
 
 
 class FileImportError(RoveError):
-    """What is to be ingested is not there, not readable, or was ingested and has changed."""
+    """A file is missing, unreadable, or has changed since it was imported."""
 
 
 class ImportColumns(msgspec.Struct, frozen=True):
-    """Which columns of outside rows mean what; None where there is none."""
+    """The meaning of columns in imported rows; None if there is no such column."""
 
     at: str = "at"
     id: str | None = "id"
     client_id: str | None = None
     lat: str | None = None
-    """Given the name that the table has for it."""
+    """Renamed to the attribute that the table uses for it."""
     long: str | None = None
     topic: str = ""
-    """Of all rows."""
+    """The topic of all rows."""
 
 
 # --- files ------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def ingest_files(
     format: Format | None = None,
     rules: RuleBook | None = None,
 ) -> IngestReport:
-    """Take files into the table of a channel, those that it has not taken yet."""
+    """Import files into the table of a channel, unless they were imported before."""
     target = TargetTable(resolved(tables), channel, rules or RuleBook())
     fresh = _fresh(paths, target.channel.sources())
     if not fresh:
@@ -113,17 +113,17 @@ def ingest_files(
 
 
 def format_of(path: Path) -> Format:
-    """By the ending of its name."""
+    """The format by the suffix of a file's name."""
     try:
         return FORMATS[path.suffix.lower()]
     except KeyError:
         raise FileImportError(
-            f"{path} does not say what it is; give its format: csv, jsonl or parquet"
+            f"{path} has no known suffix; give its format: csv, jsonl or parquet"
         ) from None
 
 
 def _fresh(paths: Sequence[Path], sources: Mapping[str, str]) -> list[Path]:
-    """Those that were not taken yet; ImportingError for those that are missing or have changed."""
+    """Files that were not imported yet; FileImportError for missing or changed ones."""
     found = []
     for path in dict.fromkeys(each.resolve() for each in paths):
         if not path.is_file():
@@ -134,7 +134,7 @@ def _fresh(paths: Sequence[Path], sources: Mapping[str, str]) -> list[Path]:
         elif before != _token(path):
             raise FileImportError(
                 f"{path} was ingested before and has changed since; "
-                "give what is new in it another name"
+                "put the new rows into another file"
             )
     return found
 
@@ -145,7 +145,7 @@ def _token(path: Path) -> str:
 
 
 def lines(spark: SparkSession, paths: Sequence[Path], format: Format) -> DataFrame:
-    """Each row as JSON in the column `line`; `is_text` where values are yet to be looked at."""
+    """Rows as JSON in the column `line`; `is_text` if all values are strings, as in CSV."""
     from pyspark.sql import functions as f
 
     names = [str(path) for path in paths]
@@ -164,7 +164,7 @@ def lines(spark: SparkSession, paths: Sequence[Path], format: Format) -> DataFra
 
 
 def _check_parquet(path: Path) -> None:
-    """Spark says of a broken file neither which it is nor what is broken in less than a page."""
+    """Check a file here, since Spark's error is a page long and does not name the file."""
     try:
         pq.read_metadata(path)
     except (OSError, pa.ArrowException) as error:
@@ -172,7 +172,7 @@ def _check_parquet(path: Path) -> None:
 
 
 class LineReader:
-    """Turns lines of JSON into rows as the lake has them, on a worker."""
+    """Converts lines of JSON to rows of the lake, in a worker."""
 
     def __init__(self, columns: ImportColumns, lat: NamePath, long: NamePath, channel: str) -> None:
         self._columns = columns
@@ -184,7 +184,7 @@ class LineReader:
         self._topic = columns.topic or channel
 
     def read(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The work of a task."""
+        """Process the batches of a task."""
         for batch in batches:
             texts = batch.column("line").to_pylist()
             flags = batch.column("is_text").to_pylist()
@@ -234,7 +234,7 @@ def _value(written: object) -> object:
     if _JSON_NUMBER.fullmatch(written):
         try:
             return msgspec.json.decode(written)
-        except ValueError:  # larger than any number
+        except ValueError:  # too large for a float
             return written
     return _TRUTHS.get(written.lower(), written)
 
@@ -254,7 +254,7 @@ def _put(members: dict[str, Any], path: NamePath, value: object) -> None:
 
 
 class _WriteTask(msgspec.Struct, frozen=True):
-    """What a worker needs to write its rows."""
+    """A task that writes rows to a table."""
 
     table: str
     schema: TableSchema
@@ -262,7 +262,7 @@ class _WriteTask(msgspec.Struct, frozen=True):
     watermark_us: int | None
 
     def write(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The work of a task."""
+        """Process the batches of a task."""
         writer = TableWriter(self.table, self.schema, self.rules, watermark_us=self.watermark_us)
         for batch in batches:
             rows = pa.Table.from_batches([batch])
@@ -275,7 +275,7 @@ class _WriteTask(msgspec.Struct, frozen=True):
 def ingest_rows(
     spark: SparkSession, rows: DataFrame, target: TargetTable, sources: dict[str, str]
 ) -> IngestReport:
-    """Write rows as in the lake, until there are columns for all of them, and commit."""
+    """Write rows, extending the schema until all values have columns, and commit."""
     begin_s = time.monotonic()
     probe(spark, writes=[target.uri.rpartition("/")[0]])
     flagged = _flagged(spark, rows, target)
@@ -289,11 +289,11 @@ def ingest_rows(
         if all(outcome.is_complete for outcome in outcomes):
             break
         for outcome in outcomes:
-            target.lacks(outcome)
-            # The others wrote theirs in vain.
+            target.add_missing(outcome)
+            # Complete results of other tasks are written again, with the new schema.
             remove_files(child(target.uri, "data"), outcome.data)
             remove_files(child(target.uri, "rejected"), outcome.rejected)
-        target.extended()
+        target.extend_schema()
     whole = merge_results(outcomes)
     target.channel.commit(target.schema, whole, sources=sources)
     target.channel.maintain()
@@ -303,7 +303,7 @@ def ingest_rows(
 
 
 def _flagged(spark: SparkSession, rows: DataFrame, target: TargetTable) -> DataFrame:
-    """With a column that says which are duplicates."""
+    """Rows with the column `is_duplicate`."""
     from pyspark.sql import functions as f
 
     horizon_s = target.rules.duplicates_s
@@ -318,5 +318,5 @@ def _flagged(spark: SparkSession, rows: DataFrame, target: TargetTable) -> DataF
 
 
 def first_line(error: BaseException) -> str:
-    """What went wrong, without the page that Spark writes about it."""
+    """The first line of an error; Spark adds a page to it."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__

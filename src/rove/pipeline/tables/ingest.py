@@ -1,24 +1,24 @@
-"""The lake into typed tables: each row once, whatever happens on the way.
+"""Ingests the lake into typed tables: each row exactly once.
 
-What there is to do follows from two numbers: how far a table has read the log (its own commits say)
-and how far the lake is complete. The files between them are cut into rounds, a round
-into tasks; Spark runs the tasks, which read, type, judge and write by themselves
-(`rove.pipeline.tables.writer`), and only what they have done comes back. Then one commit for each
-channel makes the round count (`rove.pipeline.tables.commits`). Killed before it, nothing has
-happened but files that nobody names; after it, everything has. At the end of a run small files are
-put together.
+The work is the range between two positions: up to which the table has read the log (stored in its
+commits), and up to which the lake is complete. The files of that range are divided into rounds, a
+round into tasks. Spark runs the tasks, which read, type, check and write rows themselves
+(`rove.pipeline.tables.writer`), and only their results are returned. Then a commit for each channel
+adds the files of the round to the tables (`rove.pipeline.tables.commits`). After a crash before the
+commit there are only files that no table refers to; after it, the round is complete. At the end of
+a run small files are compacted.
 
-The first round of a new table looks at a few rows to guess its schema. Whenever a task finds
-values without a column, the schema is extended and that task is done again; everything else goes
-through once.
+The first round of a new table samples a few rows to guess the schema. If a task finds values
+without a column, the schema is extended and the task is run again; all other rows are processed
+once.
 
-A file that cannot be read holds up nobody: it is named in the report and in `quality`, and its
-positions are tried again by every later run, in whatever file they are by then. A file that a
-worker does not find ends the run: what retention removes stays on disk for hours, so that worker
-does not see the lake, and going on would leave rows out for good.
+An unreadable file does not stop the run: it is listed in the report and in `quality`, and every
+later run tries its positions again, in whatever file they are by then. But a file that a worker
+does not find ends the run: files that retention removes stay on disk for hours, so this worker does
+not see the lake, and to continue would lose rows.
 
-Tables and lake must lie where the driver and all workers see them under one name: in an object
-store, or in a folder that they share. That is tried first (`rove.pipeline.spark.storage_probe`).
+The driver and all workers must see tables and lake under the same name: in an object store, or in a
+shared folder. That is checked first (`rove.pipeline.spark.storage_probe`).
 
 A publication of five numbers costs 2 to 3 µs of one core (docs/tables.md).
 """
@@ -62,41 +62,41 @@ if TYPE_CHECKING:
     from rove.pipeline.jobs.job import JobContext
 
 ROUND_BYTES: Final = 512 * 1024 * 1024
-"""Of the lake, between two commits; some 25 million small publications."""
+"""Bytes of the lake between two commits; some 25 million small publications."""
 TASK_BYTES: Final = (1024 * 1024, 64 * 1024 * 1024)
-"""A task has at least and at most so much to read: files of tables should not be small."""
+"""The least and the most bytes of a task: files of tables should not be small."""
 SAMPLE_ROWS: Final = 1_000
 RUN_EVERY_S: Final = 10.0
-"""As a job."""
+"""The interval of the job."""
 
 ProgressCallback: TypeAlias = Callable[[int, int], None]
-"""Told how many bytes of the lake are done, of how many."""
+"""Called with the bytes of the lake that are ingested, and all bytes to ingest."""
 
 
 class IngestError(RoveError):
-    """There is nothing that could be ingested, or the rules do not fit to the table."""
+    """The rules do not fit the table, or need Spark."""
 
 
 class IngestReport(msgspec.Struct):
-    """What an ingestion has done."""
+    """The result of an ingestion."""
 
     rows_in: int = 0
     rows_out: int = 0
     rejected: dict[str, int] = {}
-    """Rows by reason."""
+    """Numbers of rejected rows by reason."""
     by_channel: dict[str, int] = {}
-    """Rows that went into each table."""
+    """Numbers of rows added to each table."""
     files_read: int = 0
     files_written: int = 0
     bytes_written: int = 0
     unreadable: list[str] = []
-    """Files that could not be read, each with the reason; they will be tried again."""
+    """Files that could not be read, each with the reason; the next run tries them again."""
     position: int = NOTHING
     """The log is in the tables up to here."""
     seconds: float = 0.0
 
     def add(self, channel: str, outcome: WriteResult) -> None:
-        """Count what was done for a channel."""
+        """Add the result for a channel."""
         counts = dict(outcome.counts)
         rows_out = counts.pop("out", 0)
         self.rows_in += counts.pop("in", 0)
@@ -121,20 +121,20 @@ class FileRange(msgspec.Struct, frozen=True):
 
 
 class IngestTask(msgspec.Struct):
-    """What a task has to do, and all that it has to know."""
+    """The input of a task."""
 
     lake: str
     table: str
     schema: TableSchema
     rules: QualityRules
-    pieces: list[FileRange]
+    ranges: list[FileRange]
     watermark_us: int | None = None
     duplicates: bytes = b""
-    """Positions, as 64-bit integers."""
+    """Positions of duplicates, as 64-bit integers."""
 
 
 class IngestResult(msgspec.Struct):
-    """What a task has done."""
+    """The output of a task."""
 
     outcome: WriteResult
     skipped: list[SkippedFile] = []
@@ -148,21 +148,21 @@ def ingest(
     rules: RuleBook | None = None,
     channels: Collection[str] | None = None,
     up_to: int | None = None,
-    tell: ProgressCallback = lambda done_bytes, total_bytes: None,
+    on_progress: ProgressCallback = lambda done_bytes, total_bytes: None,
 ) -> IngestReport:
-    """Bring tables up to what the lake has, or up to a position; running it again adds nothing.
+    """Ingest what the lake has, or up to a position; another run adds nothing.
 
-    Without Spark the work is done in this process, but for the rule of duplicates.
+    Without Spark the tasks are run in this process; the rule for duplicates needs Spark.
     """
     begin_s = time.monotonic()
     run = _Ingestion(spark, Lake(lake), resolved(tables), rules or RuleBook())
-    report = run.run(channels, up_to, tell)
+    report = run.run(channels, up_to, on_progress)
     report.seconds = time.monotonic() - begin_s
     return report
 
 
 def run_job(context: JobContext) -> None:
-    """Keep tables up with the lake.
+    """Keep tables up to date with the lake.
 
     Options: `rules` (a file, docs/tables.md), `channels` (names with commas; all, if none).
     """
@@ -174,7 +174,7 @@ def run_job(context: JobContext) -> None:
     def step() -> Progress:
         complete = lake.position()
         if not lake.channels() and not context.once:
-            return Progress(position=complete)  # a broker that nobody has published to yet
+            return Progress(position=complete)  # there are no publications yet
         report = ingest(
             context.spark,
             lake.uri,
@@ -192,7 +192,7 @@ def run_job(context: JobContext) -> None:
 
 
 class _Ingestion:
-    """One ingestion."""
+    """A single ingestion."""
 
     def __init__(
         self, spark: SparkSession | None, lake: Lake, tables: str, rules: RuleBook
@@ -204,23 +204,23 @@ class _Ingestion:
         self._targets: dict[str, TargetTable] = {}
 
     def run(
-        self, channels: Collection[str] | None, up_to: int | None, tell: ProgressCallback
+        self, channels: Collection[str] | None, up_to: int | None, on_progress: ProgressCallback
     ) -> IngestReport:
         limit = self._limit(up_to)
-        pieces = list(self._pieces(self._chosen(channels), limit))
-        total_bytes = sum(piece.size_bytes for piece in pieces)
+        ranges = list(self._ranges(self._chosen(channels), limit))
+        total_bytes = sum(file_range.size_bytes for file_range in ranges)
         report = IngestReport()
         done_bytes = 0
-        if pieces and self._spark is not None:
+        if ranges and self._spark is not None:
             probe(self._spark, reads=[self._lake.uri], writes=[self._tables])
-        for boundary, of_round in rounds(pieces):
-            tell(done_bytes, total_bytes)
+        for boundary, of_round in rounds(ranges):
+            on_progress(done_bytes, total_bytes)
             self._round(of_round, boundary, report)
-            done_bytes += sum(piece.size_bytes for piece in of_round)
-        if pieces:
+            done_bytes += sum(file_range.size_bytes for file_range in of_round)
+        if ranges:
             for target in self._targets.values():
                 target.channel.maintain()
-        tell(total_bytes, total_bytes)
+        on_progress(total_bytes, total_bytes)
         states = [target.state for target in self._targets.values()]
         report.position = min((state.position for state in states), default=NOTHING)
         report.unreadable = [
@@ -230,7 +230,7 @@ class _Ingestion:
 
     def _limit(self, up_to: int | None) -> int | None:
         complete = self._lake.position()
-        if complete == NOTHING:  # nobody has said how far it is, so nobody is writing
+        if complete == NOTHING:  # the lake has no position, so no broker is writing to it
             return up_to
         return complete if up_to is None else min(up_to, complete)
 
@@ -244,8 +244,8 @@ class _Ingestion:
                 raise LakeError(f"the lake has no channel {channel!r}; it has {known}")
         return sorted(channels or there)
 
-    def _pieces(self, channels: Sequence[str], limit: int | None) -> Iterator[FileRange]:
-        """What no table has yet, with what could not be read before."""
+    def _ranges(self, channels: Sequence[str], limit: int | None) -> Iterator[FileRange]:
+        """File ranges that are not in the tables yet, with those that could not be read before."""
         for channel in channels:
             target = self._targets[channel] = TargetTable(self._tables, channel, self._rules)
             position = target.state.position
@@ -258,44 +258,44 @@ class _Ingestion:
                         file, max(each.after, file.first - 1), min(each.up_to, file.last)
                     )
 
-    def _round(self, pieces: Sequence[FileRange], boundary: int, report: IngestReport) -> None:
+    def _round(self, ranges: Sequence[FileRange], boundary: int, report: IngestReport) -> None:
         by_channel: dict[str, list[FileRange]] = {}
-        for piece in pieces:
-            by_channel.setdefault(piece.file.channel, []).append(piece)
+        for file_range in ranges:
+            by_channel.setdefault(file_range.file.channel, []).append(file_range)
         works: list[tuple[str, IngestTask]] = []
-        for channel, its_pieces in by_channel.items():
+        for channel, its_ranges in by_channel.items():
             target = self._targets[channel]
-            target.prepare(self._lake, its_pieces)
-            duplicates = self._duplicates(target, its_pieces)
+            target.prepare(self._lake, its_ranges)
+            duplicates = self._duplicates(target, its_ranges)
             works += [
-                (channel, target.work(self._lake.uri, group, duplicates))
-                for group in tasks(its_pieces, parallelism(self._spark))
+                (channel, target.task(self._lake.uri, group, duplicates))
+                for group in tasks(its_ranges, parallelism(self._spark))
             ]
         done = self._done(works)
-        for channel, its_pieces in by_channel.items():
-            outcome = self._targets[channel].commit(its_pieces, done[channel], boundary)
+        for channel, its_ranges in by_channel.items():
+            outcome = self._targets[channel].commit(its_ranges, done[channel], boundary)
             report.add(channel, outcome)
-            report.files_read += len(its_pieces) - sum(len(each.skipped) for each in done[channel])
+            report.files_read += len(its_ranges) - sum(len(each.skipped) for each in done[channel])
 
-    def _duplicates(self, target: TargetTable, pieces: Sequence[FileRange]) -> Any:
+    def _duplicates(self, target: TargetTable, ranges: Sequence[FileRange]) -> Any:
         horizon_s = target.rules.duplicates_s
         if horizon_s is None:
             return np.empty(0, np.int64)
         if self._spark is None:
-            raise IngestError(f"the rules of {target.name!r} have duplicates_s, which takes Spark")
+            raise IngestError(f"the rules of {target.name!r} have duplicates_s, which needs Spark")
         fresh = self._lake.publications(
             self._spark,
-            after=min(piece.after for piece in pieces),
-            up_to=max(piece.up_to for piece in pieces),
+            after=min(file_range.after for file_range in ranges),
+            up_to=max(file_range.up_to for file_range in ranges),
             channels=[target.name],
             columns=("position", "at", "client_id", "id"),
         )
-        first_day = datetime.fromisoformat(min(piece.file.day for piece in pieces))
+        first_day = datetime.fromisoformat(min(file_range.file.day for file_range in ranges))
         since_us = (first_day.replace(tzinfo=UTC).timestamp() - horizon_s) * 1e6
         return duplicate_positions(fresh, target.keys(self._spark, int(since_us)), horizon_s)
 
     def _done(self, works: Sequence[tuple[str, IngestTask]]) -> dict[str, list[IngestResult]]:
-        """The tasks' work, done again by those that found values without a column."""
+        """Run tasks, and run those again that found values without a column."""
         found: dict[str, list[IngestResult]] = {}
         waiting = list(works)
         while waiting:
@@ -305,16 +305,16 @@ class _Ingestion:
                 if done.outcome.is_complete:
                     found.setdefault(channel, []).append(done)
                 else:
-                    self._targets[channel].lacks(done.outcome)
+                    self._targets[channel].add_missing(done.outcome)
                     again.append((channel, work))
             for channel, work in again:
-                work.schema = self._targets[channel].extended()
+                work.schema = self._targets[channel].extend_schema()
             waiting = again
         return found
 
 
 class TargetTable:
-    """A table that is being written, and what is known of it."""
+    """A table that is being written."""
 
     def __init__(self, tables: str, channel: str, rules: RuleBook) -> None:
         self.name = channel
@@ -328,7 +328,7 @@ class TargetTable:
             if getattr(begin, name) != getattr(self.schema, name):
                 raise IngestError(
                     f"the rules give {channel!r} the {name} {getattr(begin, name)}, but its table "
-                    f"was begun with {getattr(self.schema, name)}; write that, or a new table"
+                    f"was created with {getattr(self.schema, name)}; use that, or a new table"
                 )
 
     @property
@@ -340,7 +340,7 @@ class TargetTable:
         return self.channel.table.uri
 
     def keys(self, spark: SparkSession, since_us: int) -> DataFrame | None:
-        """What finds duplicates of new rows, among rows of this moment and later."""
+        """The columns that identify duplicates, of rows at or after a moment."""
         frames = [
             file_keys(spark, child(self.uri, part), paths)
             for part, paths in self.channel.files_since(since_us).items()
@@ -348,56 +348,59 @@ class TargetTable:
         ]
         return reduce(lambda one, other: one.unionByName(other), frames) if frames else None
 
-    def prepare(self, lake: Lake, pieces: Sequence[FileRange]) -> None:
+    def prepare(self, lake: Lake, ranges: Sequence[FileRange]) -> None:
         """Guess the schema of a new table from a few rows, so that most tasks run once."""
         if self.schema.attributes:
             return
-        for piece in dict.fromkeys((pieces[0], pieces[-1])):
+        for file_range in dict.fromkeys((ranges[0], ranges[-1])):
             try:
-                rows = lake.read(piece.file).slice(0, SAMPLE_ROWS)
-            except LakeError:  # the task that meets it says so
+                rows = lake.read(file_range.file).slice(0, SAMPLE_ROWS)
+            except LakeError:  # its task reports that
                 continue
             self.guess(rows)
 
     def guess(self, rows: Any) -> None:
-        """Extend the schema by what these rows have."""
+        """Extend the schema by the attributes of these rows."""
         columns = (rows.column(name).combine_chunks() for name in ("payload", "user"))
         typed = ColumnBuilder(self.schema).typed(*columns)
         self.schema = self.schema.extended(typed.unmet, needs_rest=typed.needs_rest)
 
-    def work(self, lake: str, pieces: list[FileRange], duplicates: Any) -> IngestTask:
+    def task(self, lake: str, ranges: list[FileRange], duplicates: Any) -> IngestTask:
         return IngestTask(
             lake,
             self.uri,
             self.schema,
             self.rules,
-            pieces,
+            ranges,
             self.state.newest_at_us,
             duplicates.tobytes(),
         )
 
-    def lacks(self, outcome: WriteResult) -> None:
-        """Remember what a task found no column for."""
+    def add_missing(self, outcome: WriteResult) -> None:
+        """Collect values without a column that a task has found."""
         for path, sort, rows in outcome.unmet:
             self._unmet[path, sort] += rows
         self._needs_rest |= outcome.needs_rest
 
-    def extended(self) -> TableSchema:
-        """The schema with all that was lacking."""
+    def extend_schema(self) -> TableSchema:
+        """Extend the schema by the collected values; returns it."""
         self.schema = self.schema.extended(self._unmet, needs_rest=self._needs_rest)
         self._unmet.clear()
         self._needs_rest = False
         return self.schema
 
     def commit(
-        self, pieces: Sequence[FileRange], done: Sequence[IngestResult], boundary: int
+        self, ranges: Sequence[FileRange], done: Sequence[IngestResult], boundary: int
     ) -> WriteResult:
-        """Let the round count for this table."""
+        """Commit the results of a round."""
         outcome = merge_results([each.outcome for each in done])
         kept = [
             each
             for each in self.state.skipped
-            if not any(piece.after < each.up_to and piece.up_to > each.after for piece in pieces)
+            if not any(
+                file_range.after < each.up_to and file_range.up_to > each.after
+                for file_range in ranges
+            )
         ]
         self.channel.commit(
             self.schema,
@@ -408,45 +411,47 @@ class TargetTable:
         return outcome
 
 
-# --- cutting it up ----------------------------------------------------------------------------
+# --- rounds and tasks -------------------------------------------------------------------------
 
 
-def rounds(pieces: Iterable[FileRange]) -> Iterator[tuple[int, list[FileRange]]]:
-    """Pieces in groups of bounded size, each with the position up to which it is complete.
+def rounds(ranges: Iterable[FileRange]) -> Iterator[tuple[int, list[FileRange]]]:
+    """File ranges in rounds of bounded size, each with the position up to which it is complete.
 
-    A piece that reaches beyond the boundary of its round goes on in the next.
+    A range that extends beyond the end of its round continues in the next one.
     """
-    waiting = sorted(pieces, key=lambda piece: (piece.up_to, piece.file.path))
+    waiting = sorted(ranges, key=lambda file_range: (file_range.up_to, file_range.file.path))
     while waiting:
         size_bytes, boundary = 0, waiting[-1].up_to
-        for piece in waiting:
-            size_bytes += piece.size_bytes
+        for file_range in waiting:
+            size_bytes += file_range.size_bytes
             if size_bytes >= ROUND_BYTES:
-                boundary = piece.up_to
+                boundary = file_range.up_to
                 break
         found = [
-            msgspec.structs.replace(piece, up_to=min(piece.up_to, boundary))
-            for piece in waiting
-            if piece.after < boundary
+            msgspec.structs.replace(file_range, up_to=min(file_range.up_to, boundary))
+            for file_range in waiting
+            if file_range.after < boundary
         ]
         yield boundary, found
         waiting = [
-            msgspec.structs.replace(piece, after=max(piece.after, boundary))
-            for piece in waiting
-            if piece.up_to > boundary
+            msgspec.structs.replace(file_range, after=max(file_range.after, boundary))
+            for file_range in waiting
+            if file_range.up_to > boundary
         ]
 
 
-def tasks(pieces: Sequence[FileRange], at_once: int) -> Iterator[list[FileRange]]:
-    """Pieces of one channel in order, in groups that are worth a task."""
-    total_bytes = sum(piece.size_bytes for piece in pieces)
+def tasks(ranges: Sequence[FileRange], at_once: int) -> Iterator[list[FileRange]]:
+    """File ranges of one channel in order, in groups of the size of a task."""
+    total_bytes = sum(file_range.size_bytes for file_range in ranges)
     least, most = TASK_BYTES
     wanted_bytes = min(max(total_bytes // at_once + 1, least), most)
     group: list[FileRange] = []
     size_bytes = 0
-    for piece in sorted(pieces, key=lambda piece: (piece.file.day, piece.file.first)):
-        group.append(piece)
-        size_bytes += piece.size_bytes
+    for file_range in sorted(
+        ranges, key=lambda file_range: (file_range.file.day, file_range.file.first)
+    ):
+        group.append(file_range)
+        size_bytes += file_range.size_bytes
         if size_bytes >= wanted_bytes:
             yield group
             group, size_bytes = [], 0
@@ -454,11 +459,11 @@ def tasks(pieces: Sequence[FileRange], at_once: int) -> Iterator[list[FileRange]
         yield group
 
 
-# --- what runs on the workers -----------------------------------------------------------------
+# --- in a worker ------------------------------------------------------------------------------
 
 
 def run_task(work: IngestTask) -> IngestResult:
-    """Read, type, judge and write; what cannot be read is told and not fatal."""
+    """Read, type, check and write rows; unreadable files are reported and skipped."""
     writer = TableWriter(
         work.table,
         work.schema,
@@ -467,16 +472,18 @@ def run_task(work: IngestTask) -> IngestResult:
         duplicates=np.frombuffer(work.duplicates, np.int64),
     )
     skipped: list[SkippedFile] = []
-    for piece in work.pieces:
-        file = piece.file
+    for file_range in work.ranges:
+        file = file_range.file
         try:
-            rows = read_file(work.lake, file, after=piece.after, up_to=piece.up_to)
+            rows = read_file(work.lake, file, after=file_range.after, up_to=file_range.up_to)
         except MissingFileError:
             raise
         except LakeError as error:
             why = str(error.__cause__ or error).splitlines()[0]
             skipped.append(
-                SkippedFile(file.path, file.first, file.last, piece.after, piece.up_to, why)
+                SkippedFile(
+                    file.path, file.first, file.last, file_range.after, file_range.up_to, why
+                )
             )
             continue
         writer.take(rows)

@@ -1,4 +1,4 @@
-"""Quality rules: which rows of a channel are good enough for its table, and why others are not.
+"""Quality rules: which rows of a channel are accepted into its table, and why others are rejected.
 
 Rules are a file (TOML, or JSON of the same shape), a section for each channel, `"*"` for the rest:
 
@@ -12,9 +12,8 @@ Rules are a file (TOML, or JSON of the same shape), a section for each channel, 
     min = 0
     max = 1000
 
-Without rules every row is good: what a publisher sends is its own business until somebody says
-what it should be. A row that breaks a rule is not dropped: it is kept as it came, with the first
-reason in the order of `reasons`, and counted.
+Without rules every row is accepted. A rejected row is not dropped: it is stored unchanged, with the
+first reason in the order of `reasons`, and counted.
 
 **Duplicates.** A row is a duplicate if an earlier one (by position) of the same client has the same
 id and came at most `duplicates_s` before it, whether or not that one was accepted; so the result
@@ -74,43 +73,43 @@ _KINDS_OF: Final[Mapping[str, tuple[Kind, ...]]] = {
 
 
 class RulesError(RoveError):
-    """A file of rules cannot be read, or says what no rule can mean."""
+    """A file of rules cannot be read, or has an invalid rule."""
 
 
 class AttributeRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an attribute has to be. Null is as good as missing."""
+    """The rule of an attribute. Null counts as missing."""
 
     required: bool = False
     type: Literal["number", "integer", "string", "boolean"] | None = None
     min: float = -math.inf
-    """Of numbers; both ends are allowed."""
+    """For numbers; the range includes both ends."""
     max: float = math.inf
 
 
 class QualityRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The rules of one channel. The defaults let everything pass."""
+    """The rules of one channel. The defaults accept all rows."""
 
     duplicates_s: float | None = None
     """A row is a duplicate if its client sent the same id within so many seconds before it."""
     late_s: float | None = None
-    """How far `at` may lie before the newest `at` that earlier runs have kept."""
+    """How far `at` may lie before the newest `at` of earlier runs."""
     time: str | None = None
-    """The attribute with the moment of observation, in seconds since 1970, …"""
+    """The attribute with the moment of observation, in seconds since 1970."""
     delay_s: float | None = None
-    """… and how long after it a row may come."""
+    """How long after the observation a row may be published."""
     payload: Literal["any", "object"] = "any"
-    """`object`: what is no JSON object is rejected."""
+    """`object`: a payload that is no JSON object is rejected."""
     place: Literal["any", "valid", "required"] = "any"
-    """`valid`: a position must exist on Earth if there is one; `required`: and there must be."""
+    """`valid`: a position, if there is one, must exist on Earth; `required`: there must be one."""
     lat: str = "lat"
-    """These three make the cells of a table, and cannot be changed when there is one."""
+    """These three define the cells of a table, and cannot be changed later."""
     long: str = "long"
     cell_km: int = KM_DEFAULT
     attributes: dict[str, AttributeRule] = {}
-    """By name, as texts write it: dots reach into objects, odd names stand in backticks."""
+    """By name, as in expressions: dots reach into objects, odd names stand in backticks."""
 
     def new_schema(self, channel: str) -> TableSchema:
-        """The schema with which a table begins."""
+        """The schema of a new table."""
         return TableSchema(channel, self.cell_km, path_of(self.lat), path_of(self.long))
 
 
@@ -148,17 +147,17 @@ def _check(rules: QualityRules) -> None:
         raise RulesError(f"cell_km is {rules.cell_km}; choose from 100, 10 and 1")
     if (rules.time is None) != (rules.delay_s is None):
         raise RulesError(
-            "`time` and `delay_s` belong together: of which moment, and how long after"
+            "`time` and `delay_s` must be given together: an attribute, and the delay after it"
         )
     for name, rule in rules.attributes.items():
         if rule.min > rule.max:
-            raise RulesError(f"{name} can never be: min {rule.min} is above max {rule.max}")
+            raise RulesError(f"{name} can never hold: min {rule.min} is above max {rule.max}")
         if rule.type in ("string", "boolean") and (rule.min, rule.max) != (-math.inf, math.inf):
             raise RulesError(f"{name} is a {rule.type}; only numbers have min and max")
 
 
 def path_of(name: str) -> NamePath:
-    """The path that a name means in a text, so that rules and texts write names alike."""
+    """The path that a name means in an expression, so that rules use the same syntax."""
     try:
         condition = parse(f"{name} IS NULL").condition
     except LanguageError as error:
@@ -169,24 +168,26 @@ def path_of(name: str) -> NamePath:
     raise RulesError(f"{name!r} is no name of an attribute; write it as in a subscription")
 
 
-# --- judging ----------------------------------------------------------------------------------
+# --- checking ---------------------------------------------------------------------------------
 
 
 class RuleChecker:
     """Applies the rules of a channel to typed rows."""
 
-    def __init__(self, rules: QualityRules, typer: ColumnBuilder, watermark_us: int | None) -> None:
+    def __init__(
+        self, rules: QualityRules, builder: ColumnBuilder, watermark_us: int | None
+    ) -> None:
         self._rules = rules
-        self._typer = typer
+        self._builder = builder
         self._watermark_us = watermark_us
         self._attributes = [(path_of(name), rule) for name, rule in rules.attributes.items()]
         self.reasons = tuple(self._all_reasons())
-        """Every reason that there can be, in the order in which they are looked for."""
+        """All possible reasons, in the order in which they are checked."""
 
-    def judge(self, rows: Any, typed: TypedColumns, duplicates: Mask) -> NDArray[np.int16]:
-        """For each row the number of its reason, or -1 where it is good.
+    def check(self, rows: Any, typed: TypedColumns, duplicates: Mask) -> NDArray[np.int16]:
+        """For each row the number of its reason, or -1 if it is accepted.
 
-        `rows` are as in the lake; of them only `at` and `payload` are looked at.
+        `rows` are rows of the lake; only `at` and `payload` are used.
         """
         masks = {DUPLICATE: duplicates, **self._moments(rows, typed)}
         if self._rules.payload == "object":
@@ -216,12 +217,12 @@ class RuleChecker:
         if self._rules.late_s is not None and self._watermark_us is not None:
             found[LATE] = at_us < self._watermark_us - self._rules.late_s * 1e6
         if self._rules.time is not None and self._rules.delay_s is not None:
-            observed_s = self._typer.numbers(typed, path_of(self._rules.time))
+            observed_s = self._builder.numbers(typed, path_of(self._rules.time))
             found[DELAYED] = at_us / 1e6 - observed_s > self._rules.delay_s
         return found
 
     def _is_nowhere(self, typed: TypedColumns) -> Mask:
-        lat, long = positions(self._typer, typed)
+        lat, long = positions(self._builder, typed)
         nowhere = ~is_on_map(lat, long)
         if self._rules.place == "required":
             return nowhere
@@ -231,23 +232,23 @@ class RuleChecker:
         self, path: NamePath, rule: AttributeRule, typed: TypedColumns
     ) -> dict[str, Mask]:
         name = name_text(path)
-        there = self._typer.is_there(typed, path)
+        there = self._builder.is_there(typed, path)
         found = {}
         if rule.required:
             found[f"required:{name}"] = ~there
         if rule.type is not None:
-            fits = self._typer.has_kind(typed, path, _KINDS_OF[rule.type])
+            fits = self._builder.has_kind(typed, path, _KINDS_OF[rule.type])
             found[f"type:{name}"] = there & ~fits
-        numbers = self._typer.numbers(typed, path)
+        numbers = self._builder.numbers(typed, path)
         found[f"range:{name}"] = (numbers < rule.min) | (numbers > rule.max)
         return found
 
 
 def positions(
-    typer: ColumnBuilder, typed: TypedColumns
+    builder: ColumnBuilder, typed: TypedColumns
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Latitude and longitude of each row; NaN where there is none."""
-    return typer.numbers(typed, typer.schema.lat), typer.numbers(typed, typer.schema.long)
+    """Latitude and longitude of each row; NaN if missing."""
+    return builder.numbers(typed, builder.schema.lat), builder.numbers(typed, builder.schema.long)
 
 
 def _is_no_object(payloads: Any) -> Mask:
@@ -269,7 +270,7 @@ def _lacks_members(payload: bytes) -> bool:
 def duplicate_positions(
     fresh: DataFrame, before: DataFrame | None, horizon_s: float
 ) -> NDArray[np.int64]:
-    """Positions of new rows that came before; `before` is of `file_keys`."""
+    """Positions of new rows that are duplicates; `before` comes from `file_keys`."""
     from pyspark.sql import functions as f
 
     parts = [fresh.withColumn("is_new", f.lit(True))]
@@ -299,8 +300,8 @@ def with_duplicates(rows: DataFrame, horizon_s: float) -> DataFrame:
 
 
 def file_keys(spark: SparkSession, uri: str, paths: Sequence[str]) -> DataFrame:
-    """The columns by which duplicates are found, of files of a table.
+    """The columns that identify duplicates, from files of a table.
 
-    Files that are broken or gone are left out: who reads all of them says so.
+    Files that are broken or missing are skipped: other readers report them.
     """
     return frame_of_files(spark, uri, paths, _KEY, pa.schema([]), lenient=True)

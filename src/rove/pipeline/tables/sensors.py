@@ -1,23 +1,23 @@
-"""Virtual sensors: what was read in a square of the map and an interval of time, by whomever.
+"""Virtual sensors: the readings of all publishers in a square of the map and an interval of time.
 
-Publishers move, come and go; people ask for places. A virtual sensor is a cell of the MGRS grid
-(100 km, 10 km, 1 km or 100 m). For each channel, numeric attribute, cell and interval there is one
-row: how many readings there were and of how many publishers, their mean, extremes, deviation and
-quantiles, the first and the last, how *fresh* the last one was when the interval ended, and the
-*coverage*: in how many twelfths of the interval there was any reading. With it come the cell's
-centre and corners, so that whoever draws it needs to know nothing of grids.
+Publishers move, come and go; users want values for places. A virtual sensor is a cell of the MGRS
+grid (100 km, 10 km, 1 km or 100 m). For each channel, numeric attribute, cell and interval there is
+one row: the number of readings and of publishers, the mean, extremes, deviation and quantiles, the
+first and the last reading, how *fresh* the last one was when the interval ended, and the
+*coverage*: the share of twelfths of the interval that have readings. The row also has the centre
+and the corners of the cell, so that maps can draw it without knowing the grid.
 
     <out>/1000m-1h/air      a Delta table, by day
 
-All sums are Spark's own, quantiles are exact. Only the names and corners of cells come from Python,
-where `mgrs` knows the exceptions of Norway and Svalbard and the poles.
+All aggregates are computed by Spark, quantiles exactly. Only the names and corners of cells are
+computed in Python, where `mgrs` knows the exceptions of Norway, Svalbard and the poles.
 
-**Only what has changed.** Each ingestion says in which hours it has kept rows. A run takes those of
-the ingestions since the last one and computes the intervals in these hours, whole; the files that
-had them are replaced in one commit, which has the number of the last ingestion. So a run that is
-killed or repeated changes nothing, and who reads sees all of the old ones or of the new ones. On
-the newest day there is a file for each hour (or interval, if that is longer), on others one: what
-comes late costs a day. Intervals have to divide a day. Days are UTC, so they all have 24 hours.
+**Incremental runs.** Each ingestion stores the hours in which it has accepted rows. A run takes
+those hours from the ingestions since the last run, computes their intervals whole, and replaces
+their files in one commit, which has the number of the last ingestion. So a run that is killed or
+repeated changes nothing, and a reader sees either all old rows or all new ones. The newest day has
+a file for each hour (or interval, if that is longer), other days have one: a late row costs a day.
+Intervals have to divide a day. Days are UTC, so they all have 24 hours.
 
 Measured in a warm session on two shared cores: 1,000,000 rows of two attributes become 52,000
 sensors of 1 km and an hour in 10 s, with 13.5 s of CPU, most of it for shuffling and sorting.
@@ -65,17 +65,17 @@ TABLES_JOB: Final = "ingest"
 """The job in whose folder the typed tables are."""
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 PARTS: Final = 12
-"""Of an interval, for its coverage."""
+"""Parts of an interval, for its coverage."""
 DAY_S: Final = 86_400
 RUN_EVERY_S: Final = 60.0
-"""The hour that is going on is computed whole every time."""
+"""Each run computes the current hour again."""
 WRITER: Final = "sensors"
 
 _INTERVAL: Final = re.compile(r"(\d+) ?(s|m|min|h|d)")
 _UNIT_S: Final = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": DAY_S}
 _NUMBERS: Final = frozenset({"double", "float", "bigint", "int", "smallint", "tinyint"})
 _OTHERS: Final = frozenset({"position", "at", "qos", "day", "cell", "channel", "client_id"})
-"""Columns of tables that are no attributes."""
+"""Columns of tables that are not attributes."""
 _POINT: Final = pa.struct([("lat", pa.float64()), ("long", pa.float64())])
 _SQUARE: Final = pa.struct([*_POINT, ("corners", pa.list_(_POINT))])
 _AT: Final = pa.timestamp("us", tz="UTC")
@@ -85,18 +85,18 @@ _SECOND_US: Final = 1_000_000
 
 
 class SensorsError(RoveError):
-    """There are no such sensors."""
+    """There are no such sensors, or an option is invalid."""
 
 
 class NothingToReadError(SensorsError):
-    """Rows have no place, or no number in them."""
+    """The rows have no place, or no numeric attribute."""
 
 
 # --- cells ----------------------------------------------------------------------------------------
 
 
 def cell_column(lat: Column, long: Column, cell_m: int) -> Column:
-    """The cell of each row; null where it has no place on the map."""
+    """The cell of each row; null without a valid position."""
 
     @sf.arrow_udf("string")  # type: ignore[untyped-decorator]
     def cell_of(lat: pa.Array, long: pa.Array) -> pa.Array:
@@ -112,7 +112,7 @@ def _coordinates(values: Any) -> NDArray[np.float64]:
 
 
 def square_column(cell: Column) -> Column:
-    """Where each cell is."""
+    """The centre and corners of each cell."""
 
     @sf.arrow_udf(from_arrow_type(_SQUARE))  # type: ignore[untyped-decorator]
     def square(cell: pa.Array) -> pa.Array:
@@ -142,12 +142,12 @@ def sensors(
     long: str = "long",
     now: datetime | None = None,
 ) -> DataFrame:
-    """A row for each channel, attribute, cell and interval in which anything was read.
+    """A row for each channel, attribute, cell and interval with readings.
 
-    `rows` is a typed table, or a DataFrame with `at`, `client_id`, `lat`, `long` (or what they are
-    called), numbers to be read, and perhaps `channel`. Without `attributes` all numbers count. With
-    `now` later rows are left out, and an interval that is not over ends there for its freshness and
-    coverage.
+    `rows` is a typed table, or a DataFrame with `at`, `client_id`, `lat`, `long` (or the given
+    names), numeric columns, and perhaps `channel`. Without `attributes` all numeric columns are
+    used. With `now`, later rows are ignored, and the freshness and coverage of an interval that has
+    not ended are computed up to that moment.
     """
     check_spark()
     length_us = interval_s(interval) * 1_000_000
@@ -180,7 +180,7 @@ def sensors(
 
 
 def current(sensed: DataFrame, now: datetime | None = None) -> DataFrame:
-    """Of each channel, attribute and cell the latest interval, as fresh as at its end or `now`."""
+    """The latest interval of each channel, attribute and cell; freshness at its end or `now`."""
     keys = ("channel", "attribute", "cell")
     others = [name for name in sensed.columns if name not in keys]
     newest = sensed.groupBy(*keys).agg(sf.max_by(sf.struct(*others), "start").alias("newest"))
@@ -225,13 +225,13 @@ SENSORS: Final = pa.schema(
         ("coverage", pa.float64()),
     ]
 )
-"""The columns of their table, beside `day`."""
+"""The columns of the table, except `day`."""
 
 
 def _aggregates() -> Iterator[Column]:
-    """The figures, but for those that depend on when the interval ends."""
+    """The aggregates, except those that depend on the end of the interval."""
     yield sf.count("value").alias("count")
-    # Not count_distinct: together with quantiles that would shuffle every row twice.
+    # count_distinct together with quantiles would shuffle every row twice.
     yield sf.size(sf.collect_set("client_id")).alias("publishers")
     yield sf.avg("value").alias("mean")
     yield sf.min("value").alias("min")
@@ -248,7 +248,7 @@ def _aggregates() -> Iterator[Column]:
 
 
 def _part(at_us: Column, length_us: int) -> Column:
-    """Which part of its interval a moment is in."""
+    """The number of the part of its interval that a moment is in."""
     return sf.floor((at_us - sf.col("start_us")) * PARTS / length_us).cast("int")
 
 
@@ -256,7 +256,7 @@ def _part(at_us: Column, length_us: int) -> Column:
 
 
 class _SensorInput(NamedTuple):
-    """Rows, where they are, and what is to be read in them."""
+    """Rows, with the columns of their place and their values."""
 
     rows: DataFrame
     lat: Column
@@ -274,13 +274,13 @@ def _source(
             there = ", ".join(known) or "none at all"
             raise NothingToReadError(f"no attribute {name!r} is a number; there are {there}")
     if not wanted:
-        raise NothingToReadError("no attribute but the place is a number, so nothing can be read")
+        raise NothingToReadError("there is no numeric attribute except the position")
     lat, long = (known[place] for place in places)
     return _SensorInput(rows, lat, long, {name: known[name] for name in wanted})
 
 
 def _places(schema: TableSchema) -> tuple[str, str]:
-    """What latitude and longitude are called in a table."""
+    """The attributes of latitude and longitude in a table."""
     known = schema.by_path()
     lat, long = (
         _attribute_of(next(iter(known[path].columns.values()))) if path in known else ".".join(path)
@@ -290,7 +290,7 @@ def _places(schema: TableSchema) -> tuple[str, str]:
 
 
 def numeric_attributes(rows: DataFrame) -> dict[str, Column]:
-    """What is a number, by attribute; one whose type has changed has several columns."""
+    """Numeric columns by attribute; an attribute whose type has changed has several."""
     columns: dict[str, list[str]] = {}
     for column, kind in rows.dtypes:
         if column not in _OTHERS and (kind in _NUMBERS or kind.startswith("decimal")):
@@ -329,16 +329,16 @@ def _readings(source: _SensorInput, cell_m: int) -> DataFrame:
 
 
 class SensorReport(msgspec.Struct, frozen=True):
-    """What a run has done."""
+    """The result of a run."""
 
     hours: int = 0
-    """In which there was something new, over all channels."""
+    """Hours with new rows, over all channels."""
     rows_in: int = 0
-    """Of the typed tables, that were read for it."""
+    """Rows of typed tables that were read."""
     rows_out: int = 0
-    """Sensors, that were written for it."""
+    """Rows of sensors that were written."""
     position: int = -1
-    """The log is in the sensors up to here."""
+    """The log is processed up to here."""
     notes: tuple[str, ...] = ()
     """Channels that have no sensors, and why."""
 
@@ -353,19 +353,19 @@ def run_once(
     attributes: Sequence[str] | None = None,
     only: Iterable[str] | None = None,
 ) -> SensorReport:
-    """Bring the sensors in `out` up to what the typed tables have now; `only` names channels."""
+    """Update the sensors in `out` from the typed tables, of all channels or `only` some."""
     if DAY_S % interval_s(interval):
         raise SensorsError(f"an interval of {interval} does not divide a day; choose one that does")
     tables, out = resolved(tables), resolved(out)
     names = channels(tables) if only is None else list(only)
     if not names:
-        told = f"there are no tables in {shown(tables)} yet; the job ingest makes them"
-        return SensorReport(notes=(told,))
+        note = f"there are no tables in {shown(tables)} yet; the job ingest makes them"
+        return SensorReport(notes=(note,))
     probe(spark, reads=[tables], writes=[out])
     found = [
         _SensorTable(
             spark, Table(tables, name), uri_of(out, cell_m, interval, name), attributes
-        ).bring_up(cell_m, interval)
+        ).update(cell_m, interval)
         for name in names
     ]
     return SensorReport(
@@ -380,7 +380,7 @@ def run_once(
 def read(
     spark: SparkSession, out: Location, cell_m: int = 1_000, interval: str = "1h"
 ) -> DataFrame:
-    """The sensors that were written, with `day`; SensorsError if there are none."""
+    """Read sensors, with the column `day`; SensorsError if there are none."""
     place = _place(resolved(out), cell_m, interval)
     opened = [delta.Table(child(place, name)) for name in folders(place)]
     if not opened:
@@ -395,7 +395,7 @@ def read(
 
 
 def uri_of(out: str, cell_m: int, interval: str, channel: str) -> str:
-    """Where the sensors of a channel are."""
+    """The URI of the sensors of a channel."""
     return child(_place(out, cell_m, interval), folder_name(channel))
 
 
@@ -404,11 +404,11 @@ def _place(out: str, cell_m: int, interval: str) -> str:
 
 
 Span = tuple[int, int]
-"""From a moment up to another, in µs."""
+"""A range of moments in µs."""
 
 
 class _SensorTable:
-    """The sensors of one channel, a Delta table."""
+    """The Delta table of one channel's sensors."""
 
     def __init__(
         self, spark: SparkSession, table: Table, uri: str, attributes: Sequence[str] | None
@@ -418,8 +418,8 @@ class _SensorTable:
         self._attributes = attributes
         self._uri = uri
 
-    def bring_up(self, cell_m: int, interval: str) -> SensorReport:
-        """Compute what has changed since the last time."""
+    def update(self, cell_m: int, interval: str) -> SensorReport:
+        """Compute the intervals that have changed since the last run."""
         now = self._table.snapshot()
         sensed = self._open() if delta.exists(self._uri) else None
         done = None if sensed is None else sensed.number(WRITER)
@@ -449,30 +449,30 @@ class _SensorTable:
         )
 
     def _open(self) -> delta.Table:
-        asked = msgspec.json.encode(self._attributes)
+        encoded = msgspec.json.encode(self._attributes)
         fields = [
-            field.with_metadata({_ATTRIBUTES: asked}) if field.name == "attribute" else field
+            field.with_metadata({_ATTRIBUTES: encoded}) if field.name == "attribute" else field
             for field in (*_DAY, *SENSORS)
         ]
         opened = delta.Table.for_writing(
             self._uri, pa.schema(fields), _DAY.names, upkeep.CONFIGURATION
         )
         begun = next(field.metadata for field in opened.fields if field.name == "attribute")
-        if begun[_ATTRIBUTES] != asked:
+        if begun[_ATTRIBUTES] != encoded:
             raise SensorsError(
-                f"the sensors in {shown(self._uri)} are of other attributes "
-                f"({begun[_ATTRIBUTES].decode()}); name these, or another place for the new ones"
+                f"the sensors in {shown(self._uri)} have other attributes "
+                f"({begun[_ATTRIBUTES].decode()}); use these, or another --out"
             )
         return opened
 
     def _hours(self, quality: delta.Table, after: int, up_to: int) -> list[int]:
-        """The hours in which these ingestions have kept rows, in µs."""
+        """The hours in which these ingestions have accepted rows, in µs."""
         rows = ingestions(quality, after, ["hours"])
         own = rows.filter(pc.field("number") <= up_to)["hours"].combine_chunks()
         return sorted(pc.unique(pc.list_flatten(own).cast(pa.int64())).to_pylist())
 
     def _rows(self, now: TableSnapshot, spans: Sequence[Span]) -> DataFrame:
-        """The rows of these spans, out of the files that may have some."""
+        """The rows of some spans, from the files that may have them."""
         paths = [
             file.path
             for file in now.files
@@ -485,7 +485,7 @@ class _SensorTable:
         return frame.withColumn("channel", sf.lit(self._table.channel))
 
     def _written(self, frame: DataFrame, newest_us: int, length_us: int) -> list[NewFile]:
-        """Files of what was sensed, one for each part of the newest day and for each other day."""
+        """Write a file for each part of the newest day and for each other day."""
         start_us = sf.unix_micros("start")
         day = sf.lit(DAY_S * _SECOND_US).cast("long")
         part = sf.when(start_us >= newest_us - newest_us % (DAY_S * _SECOND_US), start_us)
@@ -503,7 +503,7 @@ class _SensorTable:
 
 
 def _read_of(schema: TableSchema) -> pa.Schema:
-    """The columns that sensors can be made of."""
+    """The columns that sensors are computed from."""
     needed = ("at", "client_id", "position")
     return pa.schema(
         [
@@ -515,7 +515,7 @@ def _read_of(schema: TableSchema) -> pa.Schema:
 
 
 def _write(uri: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The work of a task: a file for each day and part, which come in order."""
+    """Write a file for each day and part; the batches of a task are in that order."""
     for (day, _), parts in groupby(_by_key(batches), key=lambda each: each[0]):
         rows = pa.Table.from_batches([batch for _, batch in parts])
         plain = rows.select(SENSORS.names).cast(SENSORS)
@@ -538,7 +538,7 @@ def _by_key(
 
 
 def touched(hours: Iterable[int], length_us: int, files: Sequence[Span]) -> list[Span]:
-    """The spans to compute: the intervals of these hours, and all else that is in their files."""
+    """The spans to compute: the intervals of these hours, and all other rows of their files."""
     spans = {
         (hour - hour % length_us, -(-(hour + HOUR_US) // length_us) * length_us) for hour in hours
     }
@@ -567,12 +567,12 @@ def _meet(one: Span, other: Span) -> bool:
 
 
 def part_length_us(length_us: int) -> int:
-    """How much of the newest day is in one file: an hour, or as many intervals as fit into it."""
+    """The length of a file on the newest day: an hour, or one interval if that is longer."""
     return length_us * max(1, HOUR_US // length_us)
 
 
 def _there(sensed: delta.Table, length_us: int) -> list[tuple[str, Span]]:
-    """The files of a table, each with the intervals that it has."""
+    """The files of a table, each with its span."""
     listed = sensed.files()
     if not listed.num_rows:
         return []
@@ -582,7 +582,7 @@ def _there(sensed: delta.Table, length_us: int) -> list[tuple[str, Span]]:
 
 
 def run_job(context: JobContext) -> None:
-    """Keep sensors up with the tables.
+    """Keep sensors up to date with the tables.
 
     Options: `tables` (where they are), `cell_m`, `interval`, `attributes` (names with commas).
     """

@@ -1,27 +1,27 @@
-"""Typed tables: what a channel published, as columns, so that reading costs what is asked for.
+"""Typed tables: the publications of a channel as columns, so that a query reads only what it needs.
 
     <tables>/air/data       the rows, a Delta table by day and cell
-    <tables>/air/rejected   and what came beside (`rove.pipeline.tables.commits`)
-    <tables>/air/quality
+    <tables>/air/rejected   rejected rows (`rove.pipeline.tables.commits`)
+    <tables>/air/quality    the log of ingestions
 
-Publications are objects of anything, tables have columns of one type. The bridge is a *schema*
-that only grows: each attribute (a path of names) has one column for every *kind* of value that it
-was ever seen with, so nothing that was written before has to be written again, and a row says by
-which column is not null what the value was. Read back, attributes are exactly those published:
+The attributes of a publication may have any type, a column has one. So the *schema* only grows:
+each attribute (a path of names) has one column for every *kind* of value that it ever had. No file
+has to be written again, and the column that is not null says what the value was. Attributes that
+are read back are exactly those that were published:
 
-- A column has the attribute's plain name if it was the first, else `name::kind`.
-- Numbers with a fraction are `double`, whole ones `long` as long as all are whole. Whole numbers
-  that come between others are kept in the `double` column too, where people look for them, with
-  `name::int` set, because arithmetic tells 1 from 1.0. Beyond 2**53 they go to `name::long`.
-- Null, arrays, empty objects and integers of more than 64 bits are JSON texts in `name::json`.
-- Spark takes `NO2` and `no2` for one name, and `at` is taken: who comes second gets `no2~2`.
-- Which attribute and kind a column has, its metadata in the table says; so the schema is part of
-  the table, and grows in its own commits.
-- What gets no column (more attributes than ATTRIBUTES_MAX, names too long, nests too deep) is
-  kept as JSON in `::rest`.
+- The first column of an attribute has its plain name, others are called `name::kind`.
+- Numbers with a fraction are `double`; integers are `long` as long as all values are integers.
+  Integers among other numbers are stored in the `double` column, where users look for them, with
+  `name::int` set, because arithmetic distinguishes 1 and 1.0. Beyond 2**53 they go to `name::long`.
+- Null, arrays, empty objects and integers of more than 64 bits are JSON in `name::json`.
+- Spark does not distinguish `NO2` and `no2`, and `at` is reserved: the second name becomes `no2~2`.
+- A column's metadata has its attribute and kind; so the schema is part of the table, and grows in
+  the table's commits.
+- Values without a column (more attributes than ATTRIBUTES_MAX, names too long, nested too deep) are
+  stored as JSON in `::rest`.
 
 Considered: one column of JSON (nothing can be pruned), Spark's VARIANT (other tools cannot read
-it), columns named by type always (nobody wants to write `sensor::string`).
+it), always adding the type to names (users would have to write `sensor::string`).
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from rove.pipeline.spark.sql import quoted
 from rove.pipeline.tables.grid import KM_DEFAULT
 
 NamePath: TypeAlias = tuple[str, ...]
-"""The names that lead to an attribute, from outside in."""
+"""The names on the path to an attribute, outermost first."""
 Kind: TypeAlias = Literal["double", "long", "string", "boolean", "json", "int"]
-"""What a column holds; `int` marks the whole numbers in a `double` column."""
+"""The kind of a column; `int` marks the integers in a `double` column."""
 Sort: TypeAlias = Literal["float", "small", "large", "text", "truth", "other"]
-"""What a value is: `small` and `large` are integers up to 2**53 and up to 64 bits."""
+"""The sort of a value: `small` and `large` are integers up to 2**53 and up to 64 bits."""
 
 ATTRIBUTES_MAX: Final = 1_000
-"""Of one channel; a publisher that invents names must not make tables unreadable."""
+"""Attributes of a channel: invented names must not make a table unreadable."""
 NAME_BYTES_MAX: Final = 200
 DEPTH_MAX: Final = 16
 SMALL_MAX: Final = 2**53
@@ -69,7 +69,7 @@ BASE: Final = pa.schema(
         ("qos", pa.int8()),
     ]
 )
-"""The columns of every table. `position` is null in what came from outside."""
+"""The columns of every table. `position` is null in imported rows."""
 TYPES: Final[Mapping[str, Any]] = {
     "double": pa.float64(),
     "long": pa.int64(),
@@ -82,38 +82,38 @@ _KINDS: Final[tuple[Kind, ...]] = ("double", "long", "string", "boolean", "json"
 _PLAIN_KINDS: Final = _KINDS[:4]
 _RESERVED: Final = (*BASE.names, "day", "cell", "reason", REST)
 _ESCAPED: Final = re.compile(r"[%.` ,;{}()=\x00-\x1f\x7f]")
-"""What is hard to write in SQL, and what Delta does not let be part of a column's name."""
+"""Characters that are hard to write in SQL, or not allowed in Delta's column names."""
 _FOLDER_PLAIN: Final = re.compile(r"[\w.-]", re.ASCII)
 _CHANNEL_BYTES_MAX: Final = 200
 _DIGEST_CHARACTERS: Final = 16
 
 WRITER: Final = "ingest"
-"""Under this name the numbers of ingestions are in the commits."""
+"""The writer under whose name commits have the number of the ingestion."""
 TablePart: TypeAlias = Literal["data", "rejected", "quality"]
 """The Delta tables of a channel."""
 PARTITIONS: Final = pa.schema([("day", pa.date32()), ("cell", _TEXT)])
 _ROOM, _PATH, _KIND = b"rove.table", b"rove.path", b"rove.kind"
-"""Metadata of columns: of `cell`, what the table was begun with; of others, whose they are."""
+"""Metadata of columns: of `cell`, the first schema of the table; of others, their attribute."""
 _STATISTICS_US: Final = 1_000
-"""Moments in statistics may be so much too early."""
+"""Moments in statistics may be too early by this."""
 _OLD: Final = "_manifest"
 
 
 class TablesError(RoveError):
-    """A table is missing, cannot be read, or was changed by somebody else."""
+    """A table is missing, cannot be read, or was changed by another process."""
 
 
 # --- the schema -------------------------------------------------------------------------------
 
 
 class AttributeColumns(msgspec.Struct, frozen=True):
-    """An attribute and the columns that it has, by kind."""
+    """The columns of an attribute, by kind."""
 
     path: NamePath
     columns: dict[Kind, str]
 
     def column_of(self, sort: Sort) -> Kind | None:
-        """The kind of column that takes such a value; None if there is none yet."""
+        """The kind of column for a value; None if there is no such column yet."""
         has = self.columns.keys()
         if sort == "small" and "long" not in has:
             return "double" if {"double", "int"} <= has else None
@@ -132,12 +132,12 @@ _KIND_OF: Final[Mapping[Sort, Kind]] = {
 
 
 class TableSchema(msgspec.Struct, frozen=True):
-    """What a table is made of. It grows, and what is there never changes."""
+    """The schema of a table. It only grows."""
 
     channel: str
     cell_km: int = KM_DEFAULT
     lat: NamePath = ("lat",)
-    """The attributes that say where a row is."""
+    """The attributes with the position of a row."""
     long: NamePath = ("long",)
     attributes: tuple[AttributeColumns, ...] = ()
     has_rest: bool = False
@@ -146,7 +146,7 @@ class TableSchema(msgspec.Struct, frozen=True):
         return {attribute.path: attribute for attribute in self.attributes}
 
     def arrow(self) -> Any:
-        """Every column, as Arrow has them; a file has those of them that it needs."""
+        """All columns as an Arrow schema; a file has only those that it needs."""
         fields = [
             (column, TYPES[kind])
             for attribute in self.attributes
@@ -157,36 +157,39 @@ class TableSchema(msgspec.Struct, frozen=True):
         return pa.schema([*BASE, *(pa.field(name, type_) for name, type_ in fields)])
 
     def delta(self) -> Any:
-        """The same for the Delta table: with its partitions, and with what they are in metadata."""
+        """The columns of the Delta table, with partitions and metadata."""
         begun = msgspec.structs.replace(self, attributes=(), has_rest=False)
-        told = {
+        metadata = {
             column: {_PATH: msgspec.json.encode(attribute.path), _KIND: kind.encode()}
             for attribute in self.attributes
             for kind, column in attribute.columns.items()
         } | {"cell": {_ROOM: msgspec.json.encode(begun)}}
         return pa.schema(
-            [field.with_metadata(told.get(field.name)) for field in (*PARTITIONS, *self.arrow())]
+            [
+                field.with_metadata(metadata.get(field.name))
+                for field in (*PARTITIONS, *self.arrow())
+            ]
         )
 
     def number_columns(self, path: NamePath) -> list[str]:
-        """The columns that have an attribute's numbers."""
+        """The columns with the numbers of an attribute."""
         attribute = self.by_path().get(path)
         columns = attribute.columns.items() if attribute else ()
         return [column for kind, column in columns if kind in ("double", "long")]
 
     def number_sql(self, path: NamePath) -> str:
-        """An attribute as one number in Spark's SQL, whichever columns it is in."""
+        """An attribute as a number in Spark SQL, whichever columns have it."""
         parts = [f"cast({quoted(column)} as double)" for column in self.number_columns(path)]
         return f"coalesce({', '.join([*parts, 'cast(null as double)'])})"
 
     def may_take(self, path: NamePath) -> bool:
-        """Whether an attribute can have columns; what cannot is kept in `::rest`."""
+        """Whether an attribute can have columns; others are stored in `::rest`."""
         return len(path) <= DEPTH_MAX and len(_plain_name(path).encode()) <= NAME_BYTES_MAX
 
     def extended(
         self, seen: Mapping[tuple[NamePath, Sort], int], *, needs_rest: bool = False
     ) -> TableSchema:
-        """With columns for what was seen so many times, as far as there may be columns."""
+        """The schema with columns for values with these counts, if they can have columns."""
         by_path: dict[NamePath, dict[Sort, int]] = {}
         for (path, sort), rows in seen.items():
             by_path.setdefault(path, {})[sort] = rows
@@ -207,7 +210,7 @@ class TableSchema(msgspec.Struct, frozen=True):
 
 
 class _ColumnNames:
-    """Gives names to columns, each once even for those who do not tell `A` from `a`."""
+    """Names for columns, unique even if case is ignored."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._taken = set(map(_folded, _RESERVED))
@@ -215,7 +218,7 @@ class _ColumnNames:
             self._taken.update(map(_folded, attribute.columns.values()))
 
     def of(self, known: AttributeColumns, sorts: Mapping[Sort, int]) -> dict[Kind, str]:
-        """Names for the columns that an attribute lacks for values of these sorts."""
+        """Names for the columns that an attribute needs for values of these sorts."""
         rows = _kinds_lacking(known.columns.keys(), sorts)
         is_first = not any(kind in known.columns for kind in _PLAIN_KINDS)
         found: dict[Kind, str] = {}
@@ -238,7 +241,7 @@ class _ColumnNames:
 
 
 def _kinds_lacking(has: Iterable[Kind], sorts: Mapping[Sort, int]) -> dict[Kind, int]:
-    """The kinds of columns to add, with how many values each is for."""
+    """The kinds of columns to add, each with its number of values."""
     rows: dict[Kind, int] = {}
     for sort, count in sorts.items():
         if sort != "small":
@@ -256,7 +259,7 @@ def _kinds_lacking(has: Iterable[Kind], sorts: Mapping[Sort, int]) -> dict[Kind,
 
 
 def _plain_name(path: NamePath) -> str:
-    """Names joined by dots; dots inside of them, and what is hard to write, as `%2E`."""
+    """Names joined by dots; dots in names, and special characters, are escaped as `%2E`."""
     return ".".join(_ESCAPED.sub(_percent, name) or "%" for name in path)
 
 
@@ -265,7 +268,7 @@ def _percent(found: re.Match[str]) -> str:
 
 
 def _folded(name: str) -> str:
-    """Equal for all names that Java takes for equal when it ignores case (and a few more)."""
+    """Equal for all names that Java considers equal if it ignores case (and a few more)."""
     return name.upper().casefold().replace("\u0307", "")
 
 
@@ -291,7 +294,7 @@ def attributes(schema: TableSchema, row: Mapping[str, Any]) -> dict[str, object]
 
 
 def attributes_of_rows(schema: TableSchema, rows: Any) -> list[dict[str, object]]:
-    """The same for a whole Arrow table or batch."""
+    """The attributes of all rows of an Arrow table or batch."""
     return [attributes(schema, row) for row in rows.to_pylist()]
 
 
@@ -302,7 +305,7 @@ def _put(found: dict[str, object], path: NamePath, value: object) -> None:
 
 
 def _merge(found: dict[str, object], rest: Mapping[str, object]) -> None:
-    """Put what had no columns beside what had; they share no values, only objects."""
+    """Merge `::rest` into the attributes; they may share objects, but no values."""
     for name, value in rest.items():
         inner = found.get(name)
         if isinstance(inner, dict) and isinstance(value, dict):
@@ -311,43 +314,43 @@ def _merge(found: dict[str, object], rest: Mapping[str, object]) -> None:
             found[name] = value
 
 
-# --- a table where it lies --------------------------------------------------------------------
+# --- stored tables ----------------------------------------------------------------------------
 
 
 class TableFile(msgspec.Struct, frozen=True):
-    """A file of a table and what is known of its rows without opening it."""
+    """A file of a table, with the statistics of its rows."""
 
     path: str
-    """Below the Delta table."""
+    """Relative to the Delta table."""
     rows: int
     size_bytes: int
     day: str = ""
     cell: str = ""
     at_min_us: int = 0
     at_max_us: int = 0
-    """Bounds: up to a millisecond away from the moments that they bound."""
+    """Bounds, which may be off by a millisecond."""
     box: tuple[float, float, float, float] | None = None
-    """Least and greatest latitude, least and greatest longitude of its rows, if that is known."""
+    """Least and greatest latitude, least and greatest longitude of its rows; None if unknown."""
 
 
 class TableSnapshot(NamedTuple):
-    """The rows of a table at one moment."""
+    """The files of a table at one version."""
 
     uri: str
     schema: TableSchema
     number: int
-    """Of the last ingestion that is in it."""
+    """The number of the last ingestion in it."""
     files: list[TableFile]
-    """By day, cell and time."""
+    """In the order of day, cell and time."""
 
 
 class Table:
-    """The typed rows of one channel. It reads; `rove.pipeline.tables.commits` writes."""
+    """The typed table of a channel, for reading; `rove.pipeline.tables.commits` writes it."""
 
     def __init__(self, tables: Location, channel: str) -> None:
         self.channel = channel
         self.uri = child(resolved(tables), folder_name(channel))
-        """Of its three Delta tables."""
+        """The parent of its three Delta tables."""
         folder = folder_of(self.uri)
         if folder is not None and (folder / _OLD).is_dir():
             raise TablesError(
@@ -356,11 +359,11 @@ class Table:
             )
 
     def uri_of(self, part: TablePart) -> str:
-        """Of one of its Delta tables."""
+        """The URI of one of its Delta tables."""
         return child(self.uri, part)
 
     def snapshot(self) -> TableSnapshot:
-        """What is in it now; TablesError if nothing was ever written."""
+        """The current files; TablesError if there is no table."""
         opened = self._opened("data")
         schema = schema_of(opened)
         number = opened.number(WRITER)
@@ -369,13 +372,13 @@ class Table:
         )
 
     def schema(self) -> TableSchema:
-        """Its attributes and their columns."""
+        """The current schema."""
         return schema_of(self._opened("data"))
 
     def files(
         self, *, days: tuple[str, str] | None = None, cells: Iterable[str] | None = None
     ) -> list[TableFile]:
-        """The files of days from and to and of these cells, by day, cell and time."""
+        """Files by day, cell and time; only between two days or of some cells, if given."""
         return _chosen(self.snapshot().files, days, cells)
 
     def read(
@@ -386,7 +389,7 @@ class Table:
         cells: Iterable[str] | None = None,
         columns: Sequence[str] | None = None,
     ) -> Any:
-        """The rows as an Arrow table, with every column of the schema or with these."""
+        """The rows as an Arrow table, with all columns or some."""
         if part == "data":
             now = self.snapshot()
             schema, files = now.schema.arrow(), _chosen(now.files, days, cells)
@@ -400,7 +403,7 @@ class Table:
         return pa.concat_tables([wanted.empty_table(), *found])
 
     def counts(self) -> dict[str, int]:
-        """Rows since the beginning: `in`, `out` and, by reason, rejected."""
+        """The numbers of all rows: `in`, `out` and rejected by reason."""
         quality = self.read("quality", columns=["reason", "rows"])
         found: dict[str, int] = {"in": 0}
         for reason, rows in zip(*(column.to_pylist() for column in quality.columns), strict=True):
@@ -431,15 +434,15 @@ class Table:
 
 
 def schema_of(opened: delta.Table) -> TableSchema:
-    """The schema that the columns of a Delta table tell; TablesError if they do not."""
+    """The schema in the metadata of a Delta table; TablesError if there is none."""
     fields = {field.name: field.metadata or {} for field in opened.fields}
     columns: dict[NamePath, dict[Kind, str]] = {}
     try:
         begun = msgspec.json.decode(fields["cell"][_ROOM], type=TableSchema)
-        for name, told in fields.items():
-            if _PATH in told:
-                path = msgspec.json.decode(told[_PATH], type=NamePath)
-                columns.setdefault(path, {})[msgspec.convert(told[_KIND].decode(), Kind)] = name
+        for name, metadata in fields.items():
+            if _PATH in metadata:
+                path = msgspec.json.decode(metadata[_PATH], type=NamePath)
+                columns.setdefault(path, {})[msgspec.convert(metadata[_KIND].decode(), Kind)] = name
     except (KeyError, msgspec.MsgspecError) as error:
         raise TablesError(f"{shown(opened.uri)} is no table of `rove pipeline ingest`") from error
     return msgspec.structs.replace(
@@ -450,7 +453,7 @@ def schema_of(opened: delta.Table) -> TableSchema:
 
 
 def files_of(opened: delta.Table, schema: TableSchema) -> list[TableFile]:
-    """The files of a table of rows, by day, cell and time."""
+    """The files of a data table, by day, cell and time."""
     listed = opened.files()
     names = listed.column_names
 
@@ -483,10 +486,10 @@ def files_of(opened: delta.Table, schema: TableSchema) -> list[TableFile]:
 def _spans(
     rows: Sequence[int], columns: Sequence[tuple[list[Any], list[Any], list[Any]]]
 ) -> list[tuple[float, float] | None]:
-    """Of each file the least and the greatest of some columns together; None if not known."""
+    """The least and the greatest value of some columns in each file; None if unknown."""
     found: list[tuple[float, float] | None] = []
     for number, count in enumerate(rows):
-        # A file that says nothing of a column does not have it.
+        # A file without statistics of a column does not have the column.
         own = [
             (low[number], high[number])
             for nulls, low, high in columns
@@ -524,10 +527,10 @@ def _channels(uri: str) -> Iterator[str]:
 
 
 def folder_name(channel: str) -> str:
-    """The folder of a channel: letters, digits and a few more, the rest as `~2F`; never hidden.
+    """The folder of a channel: letters, digits and a few more, others escaped as `~2F`; not hidden.
 
-    Not as `%2F`, nor with other letters: tools that read Delta tables take paths for URIs, and not
-    all of them decode them once.
+    `%2F` or non-ASCII letters are not used: tools that read Delta tables treat paths as URIs, and
+    not all of them decode them exactly once.
     """
     name = "".join(
         character if _FOLDER_PLAIN.fullmatch(character) else _tilde(character.encode())

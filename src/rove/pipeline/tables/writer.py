@@ -1,12 +1,12 @@
-"""What a task of an ingestion does: rows of the lake in, files of a table out.
+"""The writer of a task: rows of the lake in, files of a table out.
 
-A writer takes rows as the lake has them, types and judges them, and writes one file for each day
-and cell of what has come together, sorted by time, in row groups with statistics, so that readers
-can pass over most of it. Its files count only when a commit names them (`rove.lake.files`); so a
+A writer converts rows of the lake to typed columns, checks them, and writes a file for each day and
+cell of the rows that it holds, sorted by time, in row groups with statistics, so that readers can
+skip most of it. A file is part of the table only after a commit names it (`rove.lake.files`); so a
 task may be killed, run twice or run too late.
 
-When a value has no column yet, the writer takes back its files and from there on only counts what
-is missing: the driver extends the schema and gives the rows to another writer.
+If a value has no column yet, the writer deletes its files and from then on only counts missing
+columns: the driver extends the schema and gives the rows to another writer.
 
 Holds up to ROWS_HELD_MAX rows of some 100 bytes. Costs about 3 µs a row of five numbers on one
 core (half for typing them, a sixth for the cells, the rest for sorting and writing), and 3 ms a
@@ -40,13 +40,13 @@ ROWS_HELD_MAX: Final = 1_000_000
 DAY_US: Final = 86_400 * 1_000_000
 
 LAKE: Final = REJECTED
-"""What a writer takes. The reason is for rows that are beyond judging; the lake has no such."""
+"""The input of a writer. `reason` is for rows that an import has rejected; null otherwise."""
 _LAT, _LONG = "::lat", "::long"
-"""Beside the columns of the table until it is written."""
+"""Temporary columns beside those of the table."""
 
 
 def merge_results(outcomes: Sequence[WriteResult]) -> WriteResult:
-    """What several writers have done."""
+    """The merged results of several writers."""
     counts: Counter[str] = Counter()
     for outcome in outcomes:
         counts.update(outcome.counts)
@@ -72,11 +72,10 @@ class TableWriter:
         watermark_us: int | None = None,
         duplicates: NDArray[np.int64] | None = None,
     ) -> None:
-        """`uri` is that of the channel's tables; `duplicates` are positions of rows that came
-        before, as found over all of them."""
+        """`uri` is that of the channel's tables; `duplicates` are positions of duplicate rows."""
         self._data, self._rejects = child(uri, "data"), child(uri, "rejected")
-        self._typer = ColumnBuilder(schema)
-        self._judge = RuleChecker(rules, self._typer, watermark_us)
+        self._builder = ColumnBuilder(schema)
+        self._checker = RuleChecker(rules, self._builder, watermark_us)
         self._duplicates = np.empty(0, np.int64) if duplicates is None else duplicates
         self._held: list[Any] = []
         self._rows_held = 0
@@ -89,21 +88,21 @@ class TableWriter:
         self._newest_at_us: int | None = None
 
     def take(self, rows: Any, duplicates: NDArray[np.bool_] | None = None) -> None:
-        """Take an Arrow table of rows as in the lake."""
-        rows, duplicates = self._without_hopeless(rows.combine_chunks(), duplicates)
+        """Add rows of the lake, an Arrow table."""
+        rows, duplicates = self._without_rejected(rows.combine_chunks(), duplicates)
         if not rows.num_rows:
             return
-        typed = self._typer.typed(_whole(rows, "payload"), _whole(rows, "user"))
+        typed = self._builder.typed(_whole(rows, "payload"), _whole(rows, "user"))
         if not typed.is_complete:
             self._unmet += typed.unmet
             self._needs_rest |= typed.needs_rest
-            self._take_back()
-        if self._is_in_vain:
+            self._discard()
+        if self._is_incomplete:
             return
         if duplicates is None:
             duplicates = np.isin(_whole(rows, "position").to_numpy(), self._duplicates)
-        reasons = self._judge.judge(rows, typed, duplicates)
-        lat, long = positions(self._typer, typed)
+        reasons = self._checker.check(rows, typed, duplicates)
+        lat, long = positions(self._builder, typed)
         columns = [_whole(rows, name).cast(BASE.field(name).type) for name in BASE.names]
         columns += [*typed.columns.values(), pa.array(lat), pa.array(long)]
         table = pa.Table.from_arrays(columns, [*BASE.names, *typed.columns, _LAT, _LONG])
@@ -115,8 +114,8 @@ class TableWriter:
         self._hold(table)
 
     def finish(self) -> WriteResult:
-        """Write what is left, and tell."""
-        if self._is_in_vain:
+        """Write the remaining rows; returns the result."""
+        if self._is_incomplete:
             unmet = [(path, sort, rows) for (path, sort), rows in self._unmet.items()]
             return WriteResult(unmet=unmet, needs_rest=self._needs_rest)
         self._flush()
@@ -132,10 +131,10 @@ class TableWriter:
         )
 
     @property
-    def _is_in_vain(self) -> bool:
+    def _is_incomplete(self) -> bool:
         return bool(self._unmet) or self._needs_rest
 
-    def _take_back(self) -> None:
+    def _discard(self) -> None:
         remove_files(self._data, self._files)
         self._files, self._held, self._rejected = [], [], []
         self._rows_held = 0
@@ -145,26 +144,26 @@ class TableWriter:
         self._counts["out"] += int((reasons < 0).sum())
         for number, rows in enumerate(np.bincount(reasons[reasons >= 0])):
             if rows:
-                self._counts[self._judge.reasons[number]] += int(rows)
+                self._counts[self._checker.reasons[number]] += int(rows)
 
     def _reject(self, rows: Any, reasons: NDArray[np.int16]) -> None:
         bad = np.flatnonzero(reasons >= 0)
-        names = pa.array(self._judge.reasons).take(pa.array(reasons[bad]))
+        names = pa.array(self._checker.reasons).take(pa.array(reasons[bad]))
         kept = rows.take(pa.array(bad)).select(REJECTED.names[:-1])
         self._rejected.append(kept.append_column("reason", names).cast(REJECTED))
 
-    def _without_hopeless(
+    def _without_rejected(
         self, rows: Any, duplicates: NDArray[np.bool_] | None
     ) -> tuple[Any, NDArray[np.bool_] | None]:
-        """Reject rows that come with a reason."""
+        """Reject rows that have a reason already."""
         if "reason" not in rows.column_names:
             return rows, duplicates
         good = pc.is_null(rows.column("reason"))
-        hopeless = rows.filter(pc.invert(good))
-        if hopeless.num_rows and not self._is_in_vain:
-            self._rejected.append(hopeless.select(REJECTED.names).cast(REJECTED))
-            self._counts.update(hopeless.column("reason").to_pylist())
-            self._counts["in"] += hopeless.num_rows
+        rejected = rows.filter(pc.invert(good))
+        if rejected.num_rows and not self._is_incomplete:
+            self._rejected.append(rejected.select(REJECTED.names).cast(REJECTED))
+            self._counts.update(rejected.column("reason").to_pylist())
+            self._counts["in"] += rejected.num_rows
             self._counts["out"] += 0
         if duplicates is not None:
             duplicates = duplicates[good.to_numpy()]
@@ -183,13 +182,13 @@ class TableWriter:
             self._flush()
 
     def _flush(self) -> None:
-        """Write what is held, a file for each day and cell."""
+        """Write the held rows, a file for each day and cell."""
         if not self._held:
             return
         table = pa.concat_tables(self._held, promote_options="default").combine_chunks()
         self._held, self._rows_held = [], 0
         lat, long = (_whole(table, name).to_numpy() for name in (_LAT, _LONG))
-        coded = cells(lat, long, self._typer.schema.cell_km).dictionary_encode()
+        coded = cells(lat, long, self._builder.schema.cell_km).dictionary_encode()
         names: list[str] = coded.dictionary.to_pylist()
         at_us = _at_us(table)
         groups = (at_us // DAY_US) * len(names) + coded.indices.to_numpy()
@@ -210,7 +209,7 @@ class TableWriter:
 
 
 def _is_needed(table: Any, name: str) -> bool:
-    """Columns of attributes without a value are left out; readers know the schema."""
+    """Attribute columns without values are omitted; readers know the schema."""
     return name in BASE.names or table.column(name).null_count < table.num_rows
 
 
@@ -220,6 +219,6 @@ def _at_us(table: Any) -> NDArray[np.int64]:
 
 
 def _whole(table: Any, name: str) -> Any:
-    """A column as one array."""
+    """A column as a single array."""
     column = table.column(name)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
