@@ -1,13 +1,12 @@
 """Tokens to a typed tree: a recursive-descent parser, written by hand.
 
 Measured on W1 texts, one core, in one run (`rove bench language` repeats it): sqlglot's Spark
-dialect read 0.05 times as many texts a second as this parser, lark's LALR parser 0.19 times,
-before any tree of ours was built. sqlglot also accepts far more than the language has (and more
-with every release), recurses without a bound of ours, and points at tokens of its own dialect;
-lark says "unexpected token" where a person needs "did you mean BETWEEN?". So the parser is ours:
-every refusal says what, where and what would be right (see `rove.lang.advice`).
+dialect read 0.05 times as many texts a second as this parser, lark's LALR parser 0.19 times, and
+neither had built our tree. sqlglot also accepts far more than the language has (and more with every
+release), recurses without a limit of ours, and points at tokens of its own dialect; lark says
+"unexpected token" where a person needs "did you mean BETWEEN?" (see `rove.lang.advice`).
 
-Limits are checked while reading, so a hostile text costs no more than a long honest one.
+Limits are checked while parsing, so a hostile text costs no more than a long honest one.
 """
 
 from __future__ import annotations

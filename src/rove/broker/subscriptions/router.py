@@ -197,13 +197,10 @@ class Router:
             cell = self._cells[-1]
         cell.add(wanted)
         self._count_ranked(new, interest, 1)
-        if (
-            coordinator is not None
-            and coordinator.next_layout is not None
-            and not wanted.is_stateful
-        ):
-            self._with_text[new.number] = new
-            coordinator.place_next(new.number)
+        if coordinator is None or coordinator.next_layout is None or wanted.is_stateful:
+            return
+        self._with_text[new.number] = new
+        coordinator.place_next(new.number)
 
     def _count_ranked(self, one: Subscription, interest: Interest, change: int) -> None:
         if interest.is_ranked:
