@@ -99,11 +99,17 @@ def publish_parts(publish: Publish, version: int = V5) -> tuple[bytes, bytes]:
             tail = b"\0" + tail
         else:
             tail = write(properties, PacketType.PUBLISH) + tail
-    topic = write_binary(publish.topic.encode())
+    topic = publish.topic.encode()
     qos = publish.qos
     first = 0x30 | qos << 1 | publish.retain
-    size = len(topic) + len(tail) + (2 if qos else 0)
-    return bytes((first,)) + write_varint(size) + topic, tail
+    size = 2 + len(topic) + len(tail) + (2 if qos else 0)
+    if size < 0x80:
+        return bytes((first, size, 0, len(topic))) + topic, tail
+    if size < 0x4000:
+        # Nearly all other publications. These two forms are written here to save two calls.
+        length = (size & 0x7F | 0x80, size >> 7)
+        return bytes((first, *length, *divmod(len(topic), 0x100))) + topic, tail
+    return bytes((first,)) + write_varint(size) + write_binary(topic), tail
 
 
 def _publish(packet: Publish, version: int) -> bytes:

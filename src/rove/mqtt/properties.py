@@ -420,7 +420,7 @@ def write(properties: Properties, place: PacketType) -> bytes:
     parts = []
     for name, identifier, write_value in _WRITABLE[place]:
         value = getattr(properties, name)
-        if value is not None:
+        if value is not None and value != ():
             parts.append(write_value(identifier, value))
     section = b"".join(parts)
     return write_varint(len(section)) + section

@@ -276,7 +276,9 @@ class Agent:
             tally.dropped += 1
             return PolicyDecision("dropped", (), False, result.changes, remembers, notices=notices)
         tally.changed += 1
-        self._count(len(result.outputs), sum(len(one.payload) for one in result.outputs))
+        tally.outputs += len(result.outputs)
+        for output in result.outputs:
+            tally.bytes_out += len(output.payload)
         return PolicyDecision(
             "sent", result.outputs, False, result.changes, remembers, notices=notices
         )

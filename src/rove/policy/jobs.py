@@ -48,7 +48,10 @@ class OutputMessage(msgspec.Struct, array_like=True, frozen=True):
     @property
     def size_bytes(self) -> int:
         """Its size where memory is limited."""
-        return len(self.payload) + sum(len(name) + len(value) for name, value in self.user)
+        size_bytes = len(self.payload)
+        for name, value in self.user:
+            size_bytes += len(name) + len(value)
+        return size_bytes
 
 
 class Completed(msgspec.Struct, array_like=True, tag=True, frozen=True):

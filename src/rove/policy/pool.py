@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Mapping
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -168,7 +167,8 @@ class Pool(Generic[Waiter]):
         """Long jobs under way."""
         self._under_way: dict[int, _QueuedJob] = {}
         self._compressions: dict[CompressionRequest, _QueuedJob] = {}
-        self._cache: OrderedDict[CompressionRequest, CompressionResult] = OrderedDict()
+        self.compressed: OrderedDict[CompressionRequest, CompressionResult] = OrderedDict()
+        """Results of compressions that are still known."""
         self._cache_bytes = 0
         self.ready: list[tuple[float, int, FinishedJob[Waiter]]] = []
         """Answers that nobody has taken: a heap, by what its owner had used when it came."""
@@ -188,11 +188,6 @@ class Pool(Generic[Waiter]):
     @property
     def under_way(self) -> int:
         return len(self._under_way)
-
-    @property
-    def compressed(self) -> Mapping[CompressionRequest, CompressionResult]:
-        """Answers that are still known."""
-        return self._cache
 
     # -- asking --------------------------------------------------------------------------------
 
@@ -344,10 +339,10 @@ class Pool(Generic[Waiter]):
         self._feed()
 
     def _remember(self, request: CompressionRequest, answer: CompressionResult) -> None:
-        self._cache[request] = answer
+        self.compressed[request] = answer
         self._cache_bytes += len(request.image) + len(answer.image)
-        while self._cache_bytes > CACHE_BYTES_MAX and len(self._cache) > 1:
-            old, gone = self._cache.popitem(last=False)
+        while self._cache_bytes > CACHE_BYTES_MAX and len(self.compressed) > 1:
+            old, gone = self.compressed.popitem(last=False)
             self._cache_bytes -= len(old.image) + len(gone.image)
 
     def take(self) -> FinishedJob[Waiter]:

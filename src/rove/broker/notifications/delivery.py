@@ -218,8 +218,10 @@ class Delivery:
             aliases.told(publication.topic, written, waits=is_held)
         if waits:
             self._gate.send_in_order(link, data)
-        else:
+        elif is_held:
             self._gate.send(link, data)
+        else:
+            self._gate.send_at_once(link, data)
         self._counters.notifications_sent += 1
 
     def pump(self, session: Session, now: float) -> None:

@@ -234,10 +234,11 @@ class Agents:
         cpu_s = 0.0
         if self._is_quick(slot):
             result, cpu_s = self._call(slot, shown.arrived)
-            if isinstance(result, Completed) and self._pass(one, slot, result, cpu_s):
-                return
         pending = PendingDecision(one, shown, {}, cpu_s=cpu_s)
-        if not self._try(slot, pending, result):
+        if isinstance(result, Completed):
+            if not (result.passes and self._pass(one, slot, result, cpu_s)):
+                self._settle(slot, pending, result, self._context.now)
+        elif not self._try(slot, pending, result):
             self._wait(slot, pending)
 
     def _queue(self, slot: PolicySlot, pending: PendingDecision, limits: PolicyLimits) -> None:
@@ -270,10 +271,8 @@ class Agents:
         )
 
     def _pass(self, one: Notification, slot: PolicySlot, result: Completed, cpu_s: float) -> bool:
-        """Finish a call that changes nothing; false if it does. Nearly all are like this."""
-        if not result.passes or result.changes or result.memory is not None:
-            return False
-        if self._decisions.are_logged:
+        """Finish a call whose message passes, if nothing else happens. Nearly all are like this."""
+        if result.changes or result.memory is not None or self._decisions.are_logged:
             return False
         slot.agent.passed(len(result.outputs[0].payload), result.steps, cpu_s)
         self._decisions.deliver(one)
@@ -636,14 +635,15 @@ class Agents:
         """Accept a result; a lost one was caused by the machine, not by the policy."""
         assert self.policies.limits is not None
         begun_s = 0.0 if self._clock is None else self._clock()
-        shown = self._shown_in(pending)
+        shown = pending.shown or self._shown_in(pending)
         size_bytes = len(shown.arrived.payload)
-        self._context.steps.undo.append(slot.agent.before())
-        self._context.steps.undo.append(slot.account.before())
+        undo = self._context.steps.undo
+        undo.append(slot.agent.before())
         decision = slot.agent.settle(
             result, now, self.policies.limits, size_bytes=size_bytes, cpu_s=pending.cpu_s
         )
         if decision.kind and decision.kind != "crowded":
+            undo.append(slot.account.before())
             slot.account.offended(slot.agent, now, self.policies.limits)
         self._decisions.happen(slot, pending, shown, decision, now, is_lost=is_lost)
         if self._clock is not None:

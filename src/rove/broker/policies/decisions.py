@@ -105,7 +105,7 @@ class Decisions:
             found = origin.derived(context.next_publication, payload, user)
             if len(shared) < ENCODED_MAX:
                 shared[key] = found
-            if self._retained.named(origin.name) is origin:
+            if origin.is_named and self._retained.named(origin.name) is origin:
                 self._retained.name_derived(found)
         return found
 

@@ -49,6 +49,7 @@ class Publication:
         "expires_at",
         "id",
         "is_derived",
+        "is_named",
         "kept",
         "number",
         "payload",
@@ -94,6 +95,8 @@ class Publication:
         """Of its first row of the log; 0 if the log has none."""
         self.is_derived = False
         """A policy made it of another with the same id."""
+        self.is_named = False
+        """The retained store has been asked to find it by its id."""
         self.kept = 0
         """How many rows of the journal refer to it; its own row is there while any does."""
         self._members: dict[str, object] | None = _UNREAD
@@ -222,14 +225,16 @@ class Publication:
         came = self.properties
         is_object = payload.startswith(b"{")
         was_object = self.payload.lstrip(b" \t\r\n").startswith(b"{")
-        properties = Properties(
-            user=user,
-            payload_format=came.payload_format if is_object else None,
-            # If a policy turned a picture into an object, its content type is no longer true.
-            content_type=came.content_type if is_object == was_object else None,
-            response_topic=came.response_topic,
-            correlation_data=came.correlation_data,
-        )
+        properties = NO_PROPERTIES
+        if user or came is not NO_PROPERTIES:
+            properties = Properties(
+                user=user,
+                payload_format=came.payload_format if is_object else None,
+                # If a policy turned a picture into an object, its content type is no longer true.
+                content_type=came.content_type if is_object == was_object else None,
+                response_topic=came.response_topic,
+                correlation_data=came.correlation_data,
+            )
         publish = Publish(self.topic, payload, self.qos, self.retain, False, 0, properties)
         made = Publication(number, publish, self.publisher, self.id, self.at, user=self.user)
         made.expires_at = self.expires_at

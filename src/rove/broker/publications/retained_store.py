@@ -206,6 +206,7 @@ class RetainedStore:
 
     def name(self, publication: Publication) -> None:
         """Make a publication with an id findable by it, for as long as it is referenced."""
+        publication.is_named = True
         for names, key in self._names_of(publication):
             self._steps.saves_item(names, key)
             names[key] = publication

@@ -45,15 +45,16 @@ class Interest:
     """A filter expression with its options; parsed only when its tree is needed."""
 
     __slots__ = (
-        "_parsed",
         "cost",
         "engine",
         "evolve",
         "evolve_text",
         "is_ranked",
+        "parsed",
         "text",
         "uses_me",
     )
+    parsed: Text
 
     def __init__(
         self,
@@ -75,18 +76,20 @@ class Interest:
         self.engine: Engine = engine
         self.cost = cost
         """What it costs the broker; nothing if Spark does the matching."""
-        self._parsed = parsed
+        if parsed is not None:
+            self.parsed = parsed
+
+    def __getattr__(self, name: str) -> Text:
+        # Called only while `parsed` is not set: after a restart, until its tree is needed.
+        if name != "parsed":
+            raise AttributeError(name)
+        self.parsed = parse(self.text, accepted=True)
+        return self.parsed
 
     @property
     def is_live(self) -> bool:
         """Whether the broker itself does the matching."""
         return self.engine == "broker"
-
-    @property
-    def parsed(self) -> Text:
-        if self._parsed is None:
-            self._parsed = parse(self.text, accepted=True)
-        return self._parsed
 
 
 def key_of(topic_filter: str, identifier: int, interest: Interest | None) -> SubscriptionKey:
