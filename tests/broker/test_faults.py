@@ -420,7 +420,7 @@ def _published_by_user(scene: Scene) -> None:
     scene.listen()
 
 
-def _forget_text(_scene: Scene) -> None:
+def _forget_expression(_scene: Scene) -> None:
     """No text is known, so that workers compile it."""
     compiler._known.pop((HELD, PolicyLimits().text_bytes_max), None)
 
@@ -500,10 +500,10 @@ ACTS: Final[dict[str, Act]] = {
     ),
     "publish through workers": publish(qos=1)._replace(works=True),
     "policy through workers": publish("$rove/policy", HELD.encode(), qos=1)._replace(
-        before=_forget_text, works=True
+        before=_forget_expression, works=True
     ),
     "subscribe through workers": subscribe("b/#", qos=1, policy=HELD)._replace(
-        before=_forget_text, works=True
+        before=_forget_expression, works=True
     ),
     "subscribe too dear": subscribe("a/#", filter="ORDER BY x LIMIT 1 WITHIN 4000 DAYS"),
     "session expires": Act(

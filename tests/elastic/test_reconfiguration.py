@@ -461,7 +461,7 @@ def left_behind(elastic: Elastic) -> None:
     there = {number for one in elastic.matchers.living for number in elastic.matchers.cells_of(one)}
     assert there == set(coordinator.cells)
     assert coordinator.probed <= coordinator.cells.keys()
-    assert coordinator.hits.keys() <= router._with_text.keys()
+    assert coordinator.hits.keys() <= router._with_expression.keys()
     assert not coordinator.deaths
     assert not coordinator.awaited
     assert len(coordinator.kept) <= coordinator.settings.matchers_max

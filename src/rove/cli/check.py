@@ -7,7 +7,7 @@ import argparse
 import msgspec
 
 from rove.broker.limits import Limits
-from rove.broker.subscriptions.interest import text_fault
+from rove.broker.subscriptions.interest import expression_fault
 from rove.cli.common.output import emit_json, emit_rows
 from rove.cli.common.texts import add_json_flag, read_object, read_text
 from rove.lang import Description, check_schema, describe, parse
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_schema(subscription, read_object(arguments.schema, "--schema"), text)
     description = describe(subscription)
     cost = cost_of(subscription)
-    fault = text_fault(cost, Limits())
+    fault = expression_fault(cost, Limits())
     if arguments.json:
         summary = {
             "matches": description.matches,

@@ -6,14 +6,14 @@ from rove.broker.context import BrokerSettings
 from rove.broker.limits import Limits
 from rove.broker.sessions.session import Session
 from rove.broker.subscriptions.interest import (
-    NO_TEXT,
+    NO_EXPRESSION,
     Spent,
+    expression_fault,
     interest_in,
     interest_of,
     key_of,
     session_fault,
-    split_text,
-    text_fault,
+    split_expression,
 )
 from rove.lang.costs import NO_COST, Cost, cost_of
 from rove.lang.errors import LanguageError
@@ -82,15 +82,15 @@ def test_who_finds_what_meets_a_text_can_be_chosen() -> None:
 
 def test_what_takes_whose_place() -> None:
     text = interest_in("x > 1")
-    assert key_of("a", 1, None) == key_of("a", 2, None) == ("a", NO_TEXT)
+    assert key_of("a", 1, None) == key_of("a", 2, None) == ("a", NO_EXPRESSION)
     assert key_of("a", 1, text) != key_of("a", 2, text)
     assert key_of("a", 0, text) != key_of("a", 0, None)
 
 
 def test_a_topic_and_a_text_are_split_at_the_first_question_mark() -> None:
-    assert split_text("a/b") == ("a/b", None)
-    assert split_text("a/b?x = '?'") == ("a/b", "x = '?'")
-    assert split_text("a?") == ("a", "")
+    assert split_expression("a/b") == ("a/b", None)
+    assert split_expression("a/b?x = '?'") == ("a/b", "x = '?'")
+    assert split_expression("a?") == ("a", "")
 
 
 COSTLY = " OR ".join(
@@ -152,10 +152,10 @@ class TestOneText:
 
     def test_at_the_limit_it_is_accepted(self) -> None:
         steps = cost_of(parse(COSTLY)).matching_steps
-        assert text_fault(Cost(steps), Limits(text_steps_max=steps)) is None
-        assert text_fault(Cost(steps), Limits(text_steps_max=steps - 1)) is not None
-        assert text_fault(Cost(1, 0, 31 * 86_400.0), Limits()) is None
-        assert text_fault(Cost(1, 0, None, 100_000), Limits()) is None
+        assert expression_fault(Cost(steps), Limits(text_steps_max=steps)) is None
+        assert expression_fault(Cost(steps), Limits(text_steps_max=steps - 1)) is not None
+        assert expression_fault(Cost(1, 0, 31 * 86_400.0), Limits()) is None
+        assert expression_fault(Cost(1, 0, None, 100_000), Limits()) is None
 
     def test_what_spark_finds_costs_the_broker_nothing(self) -> None:
         world = SimulatedBroker(limits=Limits(text_steps_max=1))

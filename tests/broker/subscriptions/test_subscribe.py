@@ -440,7 +440,7 @@ class TestServedBySpark:
         why = self.why_not(self.world(self.AIR), "air/#", filter="x > 1", engine="flink")
         assert why == "there is no engine 'flink' (write broker or spark)"
         why = self.why_not(self.world(self.AIR), "air/#", engine="spark")
-        assert why == "engine = spark without a filter (say in filter what to find)"
+        assert why == "engine = spark without a filter (add the user property filter)"
 
 
 class TestTopicText:

@@ -85,8 +85,8 @@ class Notifier:
                 else:
                     by_place[place] = [one]
         for group in route.groups:
-            without_text = [one for one in group.members if one.interest is None]
-            shared.setdefault(group.name, []).extend(without_text)
+            without_expression = [one for one in group.members if one.interest is None]
+            shared.setdefault(group.name, []).extend(without_expression)
         count = 0
         for target in chain(route.with_policies, route.targets):
             own = by_place.pop(target.slot or target.session, None)

@@ -20,7 +20,7 @@ from rove.broker.publications.publication import Publication
 from rove.broker.sessions.session import Notification, Session, SubscriberContext
 from rove.broker.storage.log import SubscriptionLog
 from rove.broker.storage.records import LogRow, encoded
-from rove.broker.subscriptions.interest import NO_TEXT
+from rove.broker.subscriptions.interest import NO_EXPRESSION
 from rove.broker.subscriptions.router import Router
 from rove.lang.values import change_state
 from rove.mqtt.packets import V5, Publish
@@ -121,12 +121,12 @@ class Variables:
         A client that is away gets them when it is back: all intermediate values would drive other
         notifications out of its queue.
         """
-        if session.link is not None and (ME, NO_TEXT) in session.subscriptions:
+        if session.link is not None and (ME, NO_EXPRESSION) in session.subscriptions:
             self.tell(session, ME, msgspec.json.encode(session.me))
 
     def tell(self, session: Session, topic: str, payload: bytes) -> None:
         """Send a message of the broker's own to one session, if it has subscribed to its topic."""
-        one = session.subscriptions.get((topic, NO_TEXT))
+        one = session.subscriptions.get((topic, NO_EXPRESSION))
         if one is None:
             return
         context = self._context

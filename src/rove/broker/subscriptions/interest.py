@@ -1,14 +1,14 @@
 """What a SUBSCRIBE asks for: its filter expression, and whether the session may have one more.
 
 A subscription has a topic filter and perhaps a filter expression, which comes as the user property
-`filter` (or `$where`) and applies to every topic filter of its packet; `evolve` says by which
-design bounds that move are kept up, and `engine` which engine finds the matches: the broker, or
-Spark. Clients of 3.1.1 have no user properties: for them, where it is switched on, `topic?text`
-gives topic and expression.
+`filter` (or `$where`) and applies to every topic filter of its packet. The property `evolve` names
+the design that keeps moving bounds up to date, and `engine` what finds the matches: the broker or
+Spark. Clients of 3.1.1 have no user properties. For them `topic?expression` gives both, where that
+is switched on.
 
-Without an expression, a subscription is what MQTT says it is: a second one with the same topic
-filter replaces the first. With an expression, the subscription identifier counts as well, so that
-one client can want several things of one topic.
+Without an expression, MQTT's rule holds: a second subscription with the same topic filter replaces
+the first. With an expression, the subscription identifier counts as well, so that one client can
+want several things of one topic.
 
 Every expression has a cost that is known before it is accepted (`rove.lang.costs`). It is compared
 with the limits of one expression and, together with all others of the session, with those of a
@@ -29,14 +29,14 @@ from rove.lang.costs import NO_COST, Cost, cost_of
 from rove.lang.errors import LanguageError
 from rove.lang.parser import parse
 from rove.lang.tree import Me, parts
-from rove.lang.tree import Subscription as Text
+from rove.lang.tree import Subscription as Parsed
 from rove.match.designs.design import parse_evolve
 from rove.match.matcher import EXACT
 from rove.mqtt.packets import Properties
 
 SubscriptionKey = tuple[str, int]
 """The topic filter as it was sent, and with an expression the identifier (-1 without)."""
-NO_TEXT = -1
+NO_EXPRESSION = -1
 Engine = Literal["broker", "spark"]
 ENGINES: Final[tuple[Engine, ...]] = get_args(Engine)
 
@@ -54,7 +54,7 @@ class Interest:
         "text",
         "uses_me",
     )
-    parsed: Text
+    parsed: Parsed
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Interest:
         *,
         uses_me: bool = False,
         is_ranked: bool = False,
-        parsed: Text | None = None,
+        parsed: Parsed | None = None,
         engine: Engine = "broker",
         cost: Cost = NO_COST,
     ) -> None:
@@ -79,7 +79,7 @@ class Interest:
         if parsed is not None:
             self.parsed = parsed
 
-    def __getattr__(self, name: str) -> Text:
+    def __getattr__(self, name: str) -> Parsed:
         # Called only while `parsed` is not set: after a restart, until its tree is needed.
         if name != "parsed":
             raise AttributeError(name)
@@ -94,7 +94,7 @@ class Interest:
 
 def key_of(topic_filter: str, identifier: int, interest: Interest | None) -> SubscriptionKey:
     """The key of a subscription: a later one with the same key replaces it."""
-    return topic_filter, NO_TEXT if interest is None else identifier
+    return topic_filter, NO_EXPRESSION if interest is None else identifier
 
 
 def interest_of(properties: Properties) -> Interest | None:
@@ -104,9 +104,11 @@ def interest_of(properties: Properties) -> Interest | None:
     engine = engine_of(user_property(properties, "engine"))
     if text is None:
         if evolve is not None:
-            raise LanguageError("evolve without a filter", "say what evolves in filter")
+            raise LanguageError("evolve without a filter", "add the user property filter")
         if engine != "broker":
-            raise LanguageError(f"engine = {engine} without a filter", "say in filter what to find")
+            raise LanguageError(
+                f"engine = {engine} without a filter", "add the user property filter"
+            )
         return None
     return interest_in(text, evolve, engine)
 
@@ -139,8 +141,8 @@ def interest_in(text: str, evolve: str | None = None, engine: Engine = "broker")
     return found
 
 
-def split_text(topic_filter: str) -> tuple[str, str | None]:
-    """`topic?text` of a 3.1.1 client, as topic filter and expression."""
+def split_expression(topic_filter: str) -> tuple[str, str | None]:
+    """`topic?expression` of a 3.1.1 client, as topic filter and expression."""
     topic, mark, text = topic_filter.partition("?")
     return topic, text if mark else None
 
@@ -163,12 +165,12 @@ class Spent(msgspec.Struct):
         self.windows += sign * cost.has_window
 
 
-def text_fault(cost: Cost, limits: Limits) -> str | None:
+def expression_fault(cost: Cost, limits: Limits) -> str | None:
     """Why an expression alone costs too much, or None."""
     if cost.peak_steps > limits.text_steps_max:
         at_first = " at first" if cost.peak_steps > cost.matching_steps else ""
         return (
-            f"the text costs {cost.peak_steps:,} steps a publication{at_first};"
+            f"the filter expression costs {cost.peak_steps:,} steps a publication{at_first};"
             f" {limits.text_steps_max:,} are allowed"
             " (fewer ORs, computed values or patterns cost less; rove check shows the figure)"
         )
@@ -191,14 +193,14 @@ def session_fault(cost: Cost, freed: Cost, spent: Spent, limits: Limits) -> str 
     matching = spent.matching_steps - freed.matching_steps + cost.matching_steps
     if matching > limits.session_steps_max and cost.matching_steps > freed.matching_steps:
         return (
-            f"with this text ({cost.matching_steps:,} steps) the session would cost"
+            f"with this filter expression ({cost.matching_steps:,} steps) the session would cost"
             f" {matching:,} steps a publication; {limits.session_steps_max:,} are allowed"
             " (end a subscription first, or ask for less)"
         )
     moving = spent.moving_steps - freed.moving_steps + cost.moving_steps
     if moving > limits.session_moving_steps_max and cost.moving_steps > freed.moving_steps:
         return (
-            f"with this text a change of me. would cost {moving:,} steps;"
+            f"with this filter expression a change of me. would cost {moving:,} steps;"
             f" {limits.session_moving_steps_max:,} are allowed"
             " (end a subscription that uses me. first)"
         )

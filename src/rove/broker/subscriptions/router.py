@@ -99,7 +99,7 @@ class Router:
         self.reconfigurer: Reconfigurer | None = None
         self._busy_s = self._cpu_s = self._seen_at = 0.0
         self._messages = 0
-        self._with_text: dict[int, Subscription] = {}
+        self._with_expression: dict[int, Subscription] = {}
         self._served: dict[int, Subscription] = {}
         """Subscriptions that Spark serves."""
         self._routes: dict[str, TopicRoute] = {}
@@ -122,18 +122,18 @@ class Router:
             new.session.spent.add(new.interest.cost, self._steps)
             self._number_filter(new)
             try:
-                self._add_text(new, new.interest)
+                self._add_expression(new, new.interest)
             except LanguageError:
-                self._with_text.pop(new.number, None)
+                self._with_expression.pop(new.number, None)
                 self._drop_filter(new)
                 new.session.spent.add(new.interest.cost, self._steps, -1)
                 raise
             except Exception:
-                self._with_text.pop(new.number, None)
+                self._with_expression.pop(new.number, None)
                 self._mend(new)
                 self._drop_filter(new)
                 raise
-            self._with_text[new.number] = new
+            self._with_expression[new.number] = new
             self._steps.undoes(self._unadd, new)
         else:
             self._steps.undoes(self._leave_tree, new)
@@ -145,7 +145,7 @@ class Router:
     def _unadd(self, new: Subscription) -> None:
         """Undo adding a subscription with an expression."""
         assert new.interest is not None
-        del self._with_text[new.number]
+        del self._with_expression[new.number]
         if new.group is not None:
             self._leave_group(new)
         self._count_ranked(new, new.interest, -1)
@@ -177,12 +177,12 @@ class Router:
         group.members[new] = None
         return group
 
-    def _add_text(self, new: Subscription, interest: Interest) -> None:
+    def _add_expression(self, new: Subscription, interest: Interest) -> None:
         wanted = _wanted(new, interest)
         coordinator = self._coordinator
         if coordinator is not None and coordinator.is_offloaded:
             check(wanted)
-            self._with_text[new.number] = new
+            self._with_expression[new.number] = new
             coordinator.add(new.number)
             self._count_ranked(new, interest, 1)
             return
@@ -199,7 +199,7 @@ class Router:
         self._count_ranked(new, interest, 1)
         if coordinator is None or coordinator.next_layout is None or wanted.is_stateful:
             return
-        self._with_text[new.number] = new
+        self._with_expression[new.number] = new
         coordinator.place_next(new.number)
 
     def _count_ranked(self, one: Subscription, interest: Interest, change: int) -> None:
@@ -227,13 +227,13 @@ class Router:
             self._leave_group(old)
         old.session.spent.add(old.interest.cost, self._steps, -1)
         # Removing from the index cannot be undone: it is done when the step has succeeded.
-        steps.afterwards(self._forget_text, old, old.interest, [])
+        steps.afterwards(self._forget_expression, old, old.interest, [])
         if self._is_alone:
             steps.succeed()
 
-    def _forget_text(self, old: Subscription, interest: Interest, done: list[str]) -> None:
+    def _forget_expression(self, old: Subscription, interest: Interest, done: list[str]) -> None:
         """Remove a subscription with an expression; can be called again if it fails."""
-        self._with_text.pop(old.number, None)
+        self._with_expression.pop(old.number, None)
         if "rank" not in done:
             self._count_ranked(old, interest, -1)
             done.append("rank")
@@ -256,12 +256,12 @@ class Router:
     def _take_out(self, old: Subscription) -> None:
         """Remove it from the index; if that fails, rebuild the index."""
         try:
-            self._remove_text(old)
+            self._remove_expression(old)
         except Exception as error:
             self._steps.troubles.append(error)
             self._mend(old)
 
-    def _remove_text(self, old: Subscription) -> None:
+    def _remove_expression(self, old: Subscription) -> None:
         if self._coordinator is not None and self._coordinator.is_offloaded:
             self._coordinator.remove(old.number, old.filter_number)
         else:
@@ -397,7 +397,7 @@ class Router:
                 elsewhere |= other.ids()
         return [
             _wanted(one, one.interest)
-            for one in self._with_text.values()
+            for one in self._with_expression.values()
             if one.interest is not None and one.number not in elsewhere
         ]
 
@@ -502,16 +502,15 @@ class Router:
 
     def _result_of(self, result: TicketResult) -> MatchResult:
         found = {number: self._those(ids) for number, ids in result.found.items()}
+        known, shown = self._with_expression, self._shown
         ranked = [
-            RankedHit(
-                self._with_text[one.subscription], self._shown[one.number], one.at, one.promoted
-            )
+            RankedHit(known[one.subscription], shown[one.number], one.at, one.promoted)
             for one in sorted(result.ranked, key=lambda one: (one.at, one.subscription))
         ]
         return MatchResult(found, ranked, self._those(sorted(result.undecided)), result.failed)
 
     def _those(self, ids: Iterable[int]) -> list[Subscription]:
-        return list(map(self._with_text.__getitem__, ids))
+        return list(map(self._with_expression.__getitem__, ids))
 
     def _matched(
         self, shown: list[_CellPublication], publications: Sequence[Publication]
@@ -532,7 +531,7 @@ class Router:
                 undecided += self._those(matched.undecided)
             for row, ids in matched.by_row():
                 matches = found.setdefault(shown[row].key.number, [])
-                matches += map(self._with_text.__getitem__, ids)
+                matches += map(self._with_expression.__getitem__, ids)
         if coordinator is not None:
             coordinator.own_messages += len(shown)
             self._measure(coordinator, coordinator.matchers.clock() - began, len(shown))
@@ -555,7 +554,7 @@ class Router:
     def _given(self, ranked: Iterable[RankedDelivery]) -> list[RankedHit]:
         given = []
         for one in sorted(ranked, key=lambda one: (one.at, one.subscription)):
-            subscription = self._with_text[one.subscription]
+            subscription = self._with_expression[one.subscription]
             given.append(RankedHit(subscription, self._publication(one.key), one.at, one.promoted))
         return given
 
@@ -565,7 +564,7 @@ class Router:
 
     def subscription(self, number: int) -> Subscription:
         """The subscription with an expression of that number."""
-        return self._with_text[number]
+        return self._with_expression[number]
 
     def served(self, number: int) -> Subscription | None:
         """The subscription that Spark serves, of that number."""
@@ -623,7 +622,7 @@ class Router:
         return self._coordinator
 
     def _source(self, number: int) -> SubscriptionSource:
-        one = self._with_text[number]
+        one = self._with_expression[number]
         interest = one.interest
         assert interest is not None
         return SubscriptionSource(
@@ -679,7 +678,7 @@ class Router:
 
     def end_restoring(self) -> None:
         """All existing subscriptions were added: remove the others from the index."""
-        for number in self._saved - self._with_text.keys():
+        for number in self._saved - self._with_expression.keys():
             self._cells[0].remove(number)
         self._saved = set()
 

@@ -31,12 +31,12 @@ from rove.broker.storage.log import SubscriptionLog
 from rove.broker.storage.records import encoded
 from rove.broker.subscriptions.interest import (
     Interest,
+    expression_fault,
     interest_in,
     interest_of,
     key_of,
     session_fault,
-    split_text,
-    text_fault,
+    split_expression,
 )
 from rove.broker.subscriptions.router import Router
 from rove.broker.user_properties import SUBSCRIBE_NAMES, UNSUBSCRIBE_NAMES, misspelt, user_property
@@ -184,7 +184,7 @@ class SubscribeHandler:
         policy = self._policy(session, properties)
         topic_filter = asked.topic_filter
         if interest is not None and link.is_v311:
-            topic_filter = split_text(topic_filter)[0]
+            topic_filter = split_expression(topic_filter)[0]
         self._check(session, topic_filter)
         if interest is not None and not interest.is_live:
             self._check_served(topic_filter)
@@ -220,7 +220,7 @@ class SubscribeHandler:
             if link.is_v5:
                 return interest_of(properties) if properties.user else None
             if self._context.settings.topic_text:
-                text = split_text(asked.topic_filter)[1]
+                text = split_expression(asked.topic_filter)[1]
                 return None if text is None else interest_in(text)
         except LanguageError as error:
             raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
@@ -279,7 +279,7 @@ class SubscribeHandler:
             return
         limits = self._context.limits
         freed = NO_COST if old is None or old.interest is None else old.interest.cost
-        fault = text_fault(interest.cost, limits) or session_fault(
+        fault = expression_fault(interest.cost, limits) or session_fault(
             interest.cost, freed, session.spent, limits
         )
         if fault is not None:
