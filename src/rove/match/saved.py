@@ -71,10 +71,14 @@ def without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def plain_key(key: object) -> object:
-    """A key of the caller's so that tuples are still tuples when it is loaded."""
+def plain_key(key: Any) -> object:
+    """A key of the caller's as plain data; tuples are still tuples when it is loaded.
+
+    An object that has a number is saved as that (`int(key)`), for the caller to resolve.
+    """
     if type(key) is not tuple:
-        return key
+        is_object = hasattr(key, "__int__") and not isinstance(key, int | float)
+        return int(key) if is_object else key
     parts = [plain_key(part) for part in key]
     return msgspec.msgpack.Ext(_TUPLE, msgspec.msgpack.encode(parts, enc_hook=_extension))
 

@@ -103,11 +103,8 @@ class Publication:
         self._attributes: Mapping[str, object] | None = None
         self._parts: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
 
-    def __reduce__(self) -> tuple[type[int], tuple[int]]:
-        """In a saved window, its number stands for it."""
-        return int, (self.number,)
-
     def __int__(self) -> int:
+        """In a saved window, its number stands for it."""
         return self.number
 
     @property
