@@ -49,6 +49,7 @@ from rove.elastic.reconfiguration import Reconfigurer
 from rove.elastic.view import Kind, Layout
 from rove.match.matcher import Work
 from rove.match.saved import SavedError
+from rove.mqtt.decoder import PacketDecoder
 from rove.mqtt.encoder import PINGRESP
 from rove.mqtt.packets import (
     V5,
@@ -64,7 +65,9 @@ from rove.mqtt.packets import (
     Pubrec,
     Pubrel,
     Reason,
+    Suback,
     Subscribe,
+    Unsuback,
     Unsubscribe,
 )
 from rove.policy.jobs import JobListener, Workers
@@ -155,7 +158,7 @@ class Broker:
         log = self.publication_log
         notifier = Notifier(context, router, delivery, agents, variables, log)
         self.feeds = Feeds(context, router, retained, notifier.notify_behind)
-        control = Control(context, retained, variables, agents, self.feeds)
+        control = Control(context, retained, variables, agents, self.feeds, notifier)
         self._publish_handler = PublishHandler(
             context, router, retained, notifier, control, self.recent, log
         )
@@ -179,6 +182,8 @@ class Broker:
             Pingreq: self._pingreq,
             Disconnect: self._disconnect,
             Auth: self._auth,
+            Suback: self._answered,
+            Unsuback: self._answered,
         }
 
     @property
@@ -236,6 +241,23 @@ class Broker:
         context.links[link] = None
         context.steps.succeed()
         return link
+
+    def broker_opened(
+        self, link_name: str, name: str, identity: Identity, offset_s: float, now: float
+    ) -> Link | None:
+        """A connection to another broker was opened, whose clock is `offset_s` behind this one's.
+
+        It needs no CONNECT: whoever opens it has authenticated the other broker. None if it failed.
+        """
+        context = self._at(now)
+        link = Link(link_name, context.now, context.limits.packet_bytes_max)
+        link.reader = PacketDecoder(version=V5, both_ways=True)
+        link.offset_s = offset_s
+        context.links[link] = None
+        if self._change("broker", self._lifecycle.admit_broker, link, name, identity, link=link):
+            return link
+        del context.links[link]
+        return None
 
     def _in_order(self, function: Callable[..., Result], *arguments: object) -> Result:
         """Do something that affects others, after all earlier publications are routed."""
@@ -463,6 +485,9 @@ class Broker:
     def _publish(self, link: Link, packet: Publish) -> None:
         session = link.session
         assert session is not None
+        if session.broker:
+            self._publish_handler.forwarded(session, link, packet)
+            return
         topic = packet.topic or link.aliases.get(packet.properties.topic_alias or 0, "")
         if topic.startswith(PREFIX):
             self._queue.drain()
@@ -502,6 +527,13 @@ class Broker:
     def _unsubscribe(self, link: Link, packet: Unsubscribe) -> None:
         assert link.session is not None
         self._subscribe_handler.unsubscribe(link.session, link, packet)
+
+    def _answered(self, link: Link, packet: Suback | Unsuback) -> None:
+        """Another broker has answered a subscription of this one."""
+        assert link.session is not None
+        if any(reason >= Reason.UNSPECIFIED_ERROR for reason in packet.reasons):
+            name, text = link.session.broker, packet.properties.reason_string or ""
+            self.context.note("warning", "subscription refused by a broker", broker=name, why=text)
 
     def _pingreq(self, link: Link, _packet: Pingreq) -> None:
         self.context.gate.send(link, PINGRESP)

@@ -101,6 +101,8 @@ class BrokerContext:
         self.gate = Gate(self.steps)
         self.faults = Faults(self.gate, self.counters, settings.version)
         self.sessions: dict[str, Session] = {}
+        self.brokers: dict[str, Session] = {}
+        """Sessions of other brokers, by name."""
         self.links: dict[Link, None] = {}
         self.next_session = 1
         self.next_subscription = 1

@@ -20,6 +20,7 @@ import msgspec
 
 from rove.broker.context import BrokerContext
 from rove.broker.notifications.feeds import FeedError, Feeds, FeedsFull
+from rove.broker.notifications.notifier import Notifier
 from rove.broker.policies.agents import Agents
 from rove.broker.publications.publication import Publication
 from rove.broker.publications.retained_store import RetainedStore
@@ -29,11 +30,12 @@ from rove.broker.storage.records import encoded
 from rove.broker.user_properties import user_property
 from rove.lang.errors import LanguageError
 from rove.lang.values import change_state
-from rove.mqtt.packets import Reason
+from rove.mqtt.packets import Publish, Reason
 from rove.policy.automatic_variables import ReportError, refused_change
 from rove.policy.errors import PolicyError
 
 PREFIX = "$rove/"
+UNPUBLISH = "$rove/unpublish"
 
 
 class PublishResult(NamedTuple):
@@ -61,12 +63,14 @@ class Control:
         variables: Variables,
         agents: Agents,
         feeds: Feeds,
+        notifier: Notifier,
     ) -> None:
         self._context = context
         self._retained = retained
         self._variables = variables
         self._agents = agents
         self._feeds = feeds
+        self._notifier = notifier
         self._commands: dict[str, Callable[[Session, Publication], PublishResult]] = {
             "me": self._set_state,
             "report": self._report,
@@ -167,6 +171,18 @@ class Control:
                 Reason.NOT_AUTHORIZED, f"withdrawing from {found.topic} is not allowed"
             )
         self._retained.withdraw(found.name)
+        if context.brokers:
+            withdrawal = Publish(UNPUBLISH, id.encode(), 1, False)
+            self._notifier.notify_brokers(
+                Publication(
+                    publication.number,
+                    withdrawal,
+                    found.publisher,
+                    publication.id,
+                    context.now,
+                    user=found.user,
+                )
+            )
         return DONE
 
     def _deliver(self, session: Session, publication: Publication) -> PublishResult:

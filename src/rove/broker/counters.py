@@ -18,6 +18,8 @@ class BrokerCounters:
         "connections_refused": "CONNECT packets that were refused",
         "packets_malformed": "connections that were closed for what they sent",
         "publications_received": "publications taken from clients",
+        "publications_forwarded_here": "publications taken from other brokers",
+        "forwards_unmatched": "publications of other brokers that matched nothing here",
         "publications_refused": "publications refused (access, quota, size)",
         "publications_unmatched": "publications that nobody wanted",
         "publications_repeated": "publications that came twice and were taken once",
@@ -54,6 +56,8 @@ class BrokerCounters:
     connections_refused: int
     packets_malformed: int
     publications_received: int
+    publications_forwarded_here: int
+    forwards_unmatched: int
     publications_refused: int
     publications_unmatched: int
     publications_repeated: int

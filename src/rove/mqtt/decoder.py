@@ -62,7 +62,8 @@ class PacketDecoder:
 
     A server's reader learns `version` from CONNECT, which has to come first and only once; with
     a version given, CONNECT is taken to have been read. A client's reader (`from_server`) is
-    told the version that the client asked for.
+    told the version that the client asked for. Between brokers, each is client and server at once
+    (`both_ways`).
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class PacketDecoder:
         version: int | None = None,
         packet_bytes_max: int = PACKET_BYTES_MAX,
         from_server: bool = False,
+        both_ways: bool = False,
     ) -> None:
         if version not in (None, V311, V5):
             raise ValueError(f"version {version} is unknown, it must be {V311} (3.1.1) or {V5}")
@@ -81,6 +83,9 @@ class PacketDecoder:
         self.from_server = from_server
         self._allowed = _ALLOWED[version, from_server]
         """First bytes that a packet may have."""
+        if both_ways:
+            self.from_server = True
+            self._allowed |= _ALLOWED[version, False]
         self._ended = False
         self._waiting = bytearray()
         """The beginning of a packet whose end has not come."""

@@ -74,6 +74,9 @@ class Delivery:
         if qos == 0:
             self._send_unassured(one, now)
             return
+        if session.broker:
+            # A connection between brokers may break at any time: QoS 1 would repeat it.
+            qos = 2
         link = session.link
         if (
             link is not None
@@ -134,8 +137,8 @@ class Delivery:
             ):
                 others.append(target)
                 continue
-            if link.version != version or target.ids != ids:
-                version, ids = link.version, target.ids
+            if link.form != version or target.ids != ids:
+                version, ids = link.form, target.ids
                 data, _ = publication.parts(version, 0, False, ids, now)
             if not link.out:
                 ready.append(link)
@@ -176,8 +179,8 @@ class Delivery:
             ):
                 others.append(target)
                 continue
-            if link.version != version or target.ids != ids:
-                version, ids = link.version, target.ids
+            if link.form != version or target.ids != ids:
+                version, ids = link.form, target.ids
                 head, tail = publication.parts(version, 1, False, ids, now)
                 # Sessions that are not durable can share it: nothing is written into it.
                 entry = Entry(0, publication, 1, False, ids)
@@ -209,7 +212,7 @@ class Delivery:
         aliases, written = link.sent_aliases, None
         if aliases is not None:
             written = aliases.written(publication.topic, waits=False)
-        data, _ = publication.parts(link.version, 0, one.retain, one.ids, now, one.select, written)
+        data, _ = publication.parts(link.form, 0, one.retain, one.ids, now, one.select, written)
         if link.packet_bytes_max is not None and len(data) > link.packet_bytes_max:
             self._counters.notifications_dropped_size += 1
             return
@@ -238,7 +241,7 @@ class Delivery:
                     return
                 session.allowance -= 1
             entry = self._popped(session)
-            if self._is_stale(entry, now):
+            if self._is_stale(session, entry, now):
                 self._counters.notifications_dropped_expired += 1
                 self._forget(session, entry)
             else:
@@ -267,7 +270,7 @@ class Delivery:
         if aliases is not None:
             written = aliases.written(entry.publication.topic, waits=True)
         head, tail = entry.publication.parts(
-            link.version, entry.qos, entry.retain, entry.ids, now, entry.select, written
+            link.form, entry.qos, entry.retain, entry.ids, now, entry.select, written
         )
         size = len(head) + len(tail) + 2
         if link.packet_bytes_max is not None and size > link.packet_bytes_max:
@@ -344,7 +347,7 @@ class Delivery:
                 session.resends.append(entry)
             elif (data := link.encoded(Pubrel(packet_id))) is not None:
                 self._gate.send_after_commit(link, data)
-        if session.queue and self.limits.replay_messages_per_s:
+        if session.queue and self.limits.replay_messages_per_s and not session.broker:
             self._undo.append((self._end_replaying, session))
             session.replaying = True
             session.allowance = self.limits.replay_messages_per_s * REPLAY_BURST_S
@@ -357,7 +360,7 @@ class Delivery:
         while resends and len(inflight) - len(resends) < link.inflight_max:
             entry = resends[0]
             head, tail = entry.publication.parts(
-                link.version, entry.qos, entry.retain, entry.ids, now, entry.select
+                link.form, entry.qos, entry.retain, entry.ids, now, entry.select
             )
             again = bytes((head[0] | DUP,)) + head[1:]
             data = again + entry.packet_id.to_bytes(2, "big") + tail
@@ -401,6 +404,9 @@ class Delivery:
 
     def _has_room(self, session: Session, publication: Publication, now: float) -> bool:
         """Whether it may be queued, after dropping the oldest entries if necessary."""
+        if session.broker:
+            # A broker must not lose what it has acknowledged to a publisher.
+            return True
         limits = self.limits
         size = publication.size_bytes
         if session.link is None:
@@ -424,12 +430,14 @@ class Delivery:
 
         Entries behind a valid one are checked when they come to the front.
         """
-        while session.queue and self._is_stale(session.queue[0], now):
+        while session.queue and self._is_stale(session, session.queue[0], now):
             self._counters.notifications_dropped_expired += 1
             self.drop_oldest(session)
 
-    def _is_stale(self, entry: Entry, now: float) -> bool:
+    def _is_stale(self, session: Session, entry: Entry, now: float) -> bool:
         """Whether an entry is expired, withdrawn or older than the limit."""
+        if session.broker:
+            return entry.publication.is_over(now)
         publication = entry.publication
         since = publication.at if entry.queued_at is None else entry.queued_at
         return publication.is_over(now) or now - since >= self.limits.queue_age_s_max

@@ -22,7 +22,7 @@ from rove.broker.sessions.session import Notification, PolicySlot, Session, Subs
 from rove.broker.sessions.variables import Variables
 from rove.broker.storage.log import PublicationLog
 from rove.broker.subscriptions.router import Router
-from rove.broker.subscriptions.routes import RankedHit, Recipient, TopicRoute
+from rove.broker.subscriptions.routes import NO_ROUTE, RankedHit, Recipient, TopicRoute
 
 UNDECIDED: Final = "$rove/undecided"
 _WHY: Final = {"initial": b'{"initial":true}', "promoted": b'{"promoted":true}'}
@@ -47,15 +47,60 @@ class Notifier:
     ) -> int:
         """Notify all matching sessions, each once; returns how many."""
         context = self._context
+        if context.brokers and self._concerns_brokers(publication):
+            return self._notify_network(publication, matched, route)
         if matched or route.groups:
             return self._notify_merged(publication, matched, route)
         count = 0
-        for target in route.with_policies:
+        for target in route.separate:
             count += self._notify_target(publication, target)
         if not (publication.retain or context.is_guarded or self._log.keeps_notifications):
             return count + self._delivery.broadcast(publication, route.targets, context.now)
         for target in route.targets:
             count += self._notify_target(publication, target)
+        return count
+
+    def _concerns_brokers(self, publication: Publication) -> bool:
+        """Whether a publication came from another broker, or goes to all of them."""
+        is_kept = publication.retain or publication.valid_until is not None
+        return bool(publication.origin) or is_kept
+
+    def _notify_network(
+        self, publication: Publication, matched: Sequence[Subscription], route: TopicRoute
+    ) -> int:
+        """Notify of a publication to which subscriptions of other brokers do not matter.
+
+        One that came from another broker goes to no third one: its origin has a connection to each.
+        If it was chosen for a shared subscription, it goes to one member of that and to nobody
+        else. Publications that are kept go to all brokers.
+        """
+        group = publication.group
+        matched = [
+            one
+            for one in matched
+            if not one.session.broker and (not publication.origin or _group_of(one) == group)
+        ]
+        if publication.origin:
+            groups = [one for one in route.groups if one.name == group]
+            targets = route if group is None else NO_ROUTE
+        else:
+            groups, targets = route.groups, route
+        local = TopicRoute(
+            targets.targets,
+            [one for one in targets.separate if not one.session.broker],
+            groups,
+            route.filters,
+        )
+        count = self._notify_merged(publication, matched, local)
+        if not publication.origin:
+            count += self.notify_brokers(publication)
+        return count
+
+    def notify_brokers(self, publication: Publication) -> int:
+        """Forward a publication to all other brokers; returns to how many it may go."""
+        count = 0
+        for session in self._context.brokers.values():
+            count += self.notify(Notification(session, publication, 2, False, ()))
         return count
 
     def _notify_target(self, publication: Publication, found: Recipient) -> bool:
@@ -85,10 +130,15 @@ class Notifier:
                 else:
                     by_place[place] = [one]
         for group in route.groups:
-            without_expression = [one for one in group.members if one.interest is None]
+            is_forwarded = bool(publication.origin)
+            without_expression = [
+                one
+                for one in group.members
+                if one.interest is None and not (is_forwarded and one.session.broker)
+            ]
             shared.setdefault(group.name, []).extend(without_expression)
         count = 0
-        for target in chain(route.with_policies, route.targets):
+        for target in chain(route.separate, route.targets):
             own = by_place.pop(target.slot or target.session, None)
             if own is None:
                 count += self._notify_target(publication, target)
@@ -225,6 +275,11 @@ class Notifier:
             self._agents.notify(one, slot)
             return True
         self._delivery.deliver(one, context.now)
-        if self._log.keeps_notifications:
+        if self._log.keeps_notifications and not session.broker:
             self._log.notified(one, one.why, context.now)
         return True
+
+
+def _group_of(one: Subscription) -> tuple[str, str] | None:
+    """The shared subscription that this is a member of."""
+    return None if one.group is None else (one.group, one.topic_filter)

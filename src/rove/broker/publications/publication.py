@@ -21,6 +21,7 @@ from weakref import ref
 
 import msgspec
 
+from rove.broker.publications.forwarded import FOREVER, FORWARDED, ForwardedFacts, read_facts
 from rove.broker.sessions.aliases import TopicForm
 from rove.broker.storage.records import PublicationRow
 from rove.lang.attributes import members_of, merged, selected
@@ -47,17 +48,21 @@ class Publication:
         "_parts",
         "at",
         "expires_at",
+        "group",
         "id",
         "is_derived",
         "is_named",
         "kept",
         "number",
+        "origin",
+        "origin_number",
         "payload",
         "position",
         "properties",
         "publisher",
         "qos",
         "retain",
+        "skips_brokers",
         "topic",
         "user",
         "valid_until",
@@ -99,6 +104,14 @@ class Publication:
         """The retained store has been asked to find it by its id."""
         self.kept = 0
         """How many rows of the journal refer to it; its own row is there while any does."""
+        self.origin = ""
+        """The broker that it was published at; empty for this one."""
+        self.origin_number = 0
+        """Its number there."""
+        self.group: tuple[str, str] | None = None
+        """The shared subscription that its origin has chosen this broker for."""
+        self.skips_brokers = False
+        """Other brokers' subscriptions do not count: it came from one, or goes to all."""
         self._members: dict[str, object] | None = _UNREAD
         self._attributes: Mapping[str, object] | None = None
         self._parts: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
@@ -152,7 +165,7 @@ class Publication:
         `written` is the form of the topic, if not in full.
         """
         left_s = None
-        if version == V5:
+        if version >= V5:
             if self.expires_at != math.inf:
                 # Rounded up: a receiver must not see 0 while there is time left.
                 left_s = max(1, math.ceil(self.expires_at - now))
@@ -165,7 +178,12 @@ class Publication:
             topic, alias = written or (self.topic, None)
             properties = NO_PROPERTIES
             has_own = alias is not None or left_s is not None or subscription_ids
-            if version == V5 and (has_own or self.properties is not NO_PROPERTIES):
+            if version == FORWARDED:
+                version = V5
+                properties = self._properties(
+                    left_s, subscription_ids, alias, self._facts().as_property()
+                )
+            elif version == V5 and (has_own or self.properties is not NO_PROPERTIES):
                 properties = self._properties(left_s, subscription_ids, alias)
             packet = Publish(topic, payload, qos, retain, False, 0, properties)
             if len(self._parts) >= PARTS_MAX:
@@ -177,12 +195,30 @@ class Publication:
             self._parts[key] = parts
         return parts
 
+    def _facts(self) -> ForwardedFacts:
+        """What another broker has to know besides the packet."""
+        return ForwardedFacts(
+            self.number,
+            self.publisher,
+            self.user,
+            self.id,
+            self.at,
+            self.qos,
+            self.retain,
+            FOREVER if self.valid_until == math.inf else self.valid_until,
+            self.is_named,
+        )
+
     def _properties(
-        self, left_s: int | None, subscription_ids: tuple[int, ...], alias: int | None
+        self,
+        left_s: int | None,
+        subscription_ids: tuple[int, ...],
+        alias: int | None,
+        facts: tuple[tuple[str, str], ...] = (),
     ) -> Properties:
         came = self.properties
         return Properties(
-            user=came.user,
+            user=facts + came.user,
             payload_format=came.payload_format,
             message_expiry_s=left_s,
             content_type=came.content_type,
@@ -213,6 +249,9 @@ class Publication:
             self.is_derived,
             self.position,
             self.user,
+            self.origin,
+            self.origin_number,
+            self.retain,
         )
 
     def derived(
@@ -239,12 +278,27 @@ class Publication:
         return made
 
     @classmethod
+    def forwarded(cls, number: int, packet: Publish, origin: str, offset_s: float) -> Publication:
+        """As it came from another broker, whose clock is `offset_s` behind; ForwardedError."""
+        facts, properties = read_facts(packet.properties)
+        publish = Publish(
+            packet.topic, packet.payload, facts.qos, facts.retain, False, 0, properties
+        )
+        valid_until = facts.valid_until_here(offset_s)
+        at = facts.at + offset_s
+        made = cls(number, publish, facts.publisher, facts.id, at, valid_until, facts.user)
+        made.origin, made.origin_number = origin, facts.number
+        made.is_named = facts.is_named
+        return made
+
+    @classmethod
     def restored(cls, number: int, row: PublicationRow) -> Publication:
         """As it was read from disk."""
-        publish = Publish(row.topic, row.payload, row.qos, False, False, 0, row.properties)
+        publish = Publish(row.topic, row.payload, row.qos, row.retain, False, 0, row.properties)
         found = cls(number, publish, row.publisher, row.id, row.at, row.valid_until, user=row.user)
         found.expires_at = math.inf if row.expires_at is None else row.expires_at
         found.is_derived, found.position = row.is_derived, row.position
+        found.origin, found.origin_number = row.origin, row.origin_number
         return found
 
 

@@ -28,8 +28,9 @@ from functools import partial
 import msgspec
 
 from rove.broker.context import BrokerContext
-from rove.broker.control import DONE, PREFIX, Control, PublishResult
+from rove.broker.control import DONE, PREFIX, UNPUBLISH, Control, PublishResult
 from rove.broker.notifications.notifier import Notifier
+from rove.broker.publications.forwarded import ForwardedError
 from rove.broker.publications.publication import Publication, RecentPublications
 from rove.broker.publications.retained_store import Replaced, RetainedStore
 from rove.broker.sessions.session import Link, Session, Subscription
@@ -295,7 +296,11 @@ class PublicationQueue:
                 self._fail(one, error)
                 continue
             if not notified:
-                self._context.counters.publications_unmatched += 1
+                counters = self._context.counters
+                if not publication.origin:
+                    counters.publications_unmatched += 1
+                elif not publication.retain and publication.valid_until is None:
+                    counters.forwards_unmatched += 1
 
     def _end(self, routing: _BatchInProgress, result: MatchResult) -> None:
         """A batch is routed: deliver the promotions that follow it."""
@@ -384,6 +389,43 @@ class PublishHandler:
             _remember(session, id)
         self.queue.put(taken)
 
+    def forwarded(self, session: Session, link: Link, packet: Publish) -> None:
+        """A publication has come from another broker."""
+        context = self._context
+        context.counters.publications_forwarded_here += 1
+        if packet.qos and not self._may_open(session, link, packet):
+            return
+        context.next_publication += 1
+        try:
+            publication = Publication.forwarded(
+                context.next_publication, packet, session.broker, link.offset_s
+            )
+        except ForwardedError as error:
+            context.close(link, Reason.PROTOCOL_ERROR, str(error))
+            return
+        if publication.topic == UNPUBLISH:
+            id = publication.payload.decode("utf-8", "replace")
+            self._retained.withdraw((publication.user, publication.publisher, id))
+            self._answer(session, link, packet.packet_id, packet.qos, DONE)
+            return
+        if not context.rules.allowed(session.identity, "publish", packet.topic):
+            text = f"publications on {packet.topic} may not come from broker {session.broker}"
+            self._refuse(session, link, packet, PublishResult(Reason.NOT_AUTHORIZED, text))
+            return
+        publication.group = session.group_of(packet.properties.subscription_ids)
+        taken = QueuedPublication(publication, link, packet.packet_id, False, session)
+        is_valid = publication.valid_until is not None
+        if publication.is_named or is_valid or publication.retain:
+            taken.replaced = self._retained.found_before(publication)
+        if publication.retain and self._retained.is_newest(publication):
+            self._retained.retain(publication)
+        if is_valid and self._retained.has_room(publication):
+            self._retained.hold(publication)
+        if publication.is_named:
+            self._retained.name(publication)
+        self._log.taken(publication)
+        self.queue.put(taken)
+
     def publish_own(self, publication: Publication, *, is_again: bool = False) -> None:
         """Publish a will."""
         taken = QueuedPublication(publication, None, 0, False, is_again=is_again)
@@ -420,7 +462,7 @@ class PublishHandler:
                 self._send_answer(link, Pubrec(packet.packet_id))
             return False
         most = self._context.limits.receive_max
-        if link.is_v5 and link.open_publishes >= most:
+        if link.is_v5 and link.open_publishes >= most and not session.broker:
             what = f"more than {most} publications without acknowledgement"
             self._context.close(link, Reason.RECEIVE_MAX_EXCEEDED, what)
             return False
@@ -576,6 +618,8 @@ class PublishHandler:
         link, session, qos = taken.link, taken.session, taken.publication.qos
         if link is None or session is None:
             return
+        if session.broker:
+            qos = 2
         reason = Reason.SUCCESS if notified else Reason.NO_MATCHING_SUBSCRIBERS
         properties = NO_PROPERTIES
         if taken.asked_for_id and link.wants_problems:

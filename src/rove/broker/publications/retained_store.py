@@ -117,6 +117,11 @@ class RetainedStore:
         self._gate.changes.put("retained", topic, encoded(publication.number))
         return True
 
+    def is_newest(self, publication: Publication) -> bool:
+        """Whether a publication of another broker is newer than the retained one of its topic."""
+        old = self._retained.get(publication.topic)
+        return old is None or (old.at, old.publisher) < (publication.at, publication.publisher)
+
     def _put_retained(self, publication: Publication) -> None:
         topic = publication.topic
         self._steps.saves(self, "retained_bytes")

@@ -16,10 +16,11 @@ from rove.broker.context import EXPIRED_MAX, BrokerContext, ExpiredSession
 from rove.broker.faults import RETRY_S, Attempt
 from rove.broker.notifications.delivery import Delivery
 from rove.broker.policies.agents import Agents
+from rove.broker.publications.forwarded import FORWARDED
 from rove.broker.publications.publication import Publication
 from rove.broker.publications.publish import PublishHandler
 from rove.broker.sessions.aliases import Aliases
-from rove.broker.sessions.session import Link, Session
+from rove.broker.sessions.session import BROKER_PREFIX, Link, Session
 from rove.broker.sessions.variables import Variables
 from rove.broker.storage.records import encoded, received_key
 from rove.broker.subscriptions.subscribe import SubscribeHandler
@@ -81,7 +82,7 @@ class SessionLifecycle:
     def connect(self, link: Link, packet: Connect) -> None:
         """CONNECT has come: check it, and have the client authenticated."""
         context = self._context
-        link.version = packet.version
+        link.version = link.form = packet.version
         properties = packet.properties
         link.packet_bytes_max = properties.packet_size_max
         aliases_max = min(properties.topic_alias_max or 0, context.limits.topic_alias_max)
@@ -168,6 +169,9 @@ class SessionLifecycle:
                     f"{HTTP_CLIENT_ID} and what begins with {HTTP_CLIENT_ID}: are the broker's own"
                 )
                 return Reason.CLIENT_ID_NOT_VALID, what
+            if packet.client_id.startswith(BROKER_PREFIX):
+                what = f"client ids that begin with {BROKER_PREFIX} are those of other brokers"
+                return Reason.CLIENT_ID_NOT_VALID, what
             if old is not None and old.identity.user != identity.user:
                 return Reason.CLIENT_ID_NOT_VALID, "this client id belongs to another user"
         if old is None and len(context.sessions) >= context.limits.sessions_max:
@@ -243,6 +247,33 @@ class SessionLifecycle:
         self.left(old, says_will=True)
         # The older connection stays closed even if the new one fails.
         context.steps.succeed()
+
+    def admit_broker(self, link: Link, name: str, identity: Identity) -> None:
+        """Another broker has connected: resume or make its session, without CONNECT."""
+        context = self._context
+        client_id = BROKER_PREFIX + name
+        session = context.sessions.get(client_id)
+        if session is None:
+            expiry_s = context.limits.session_expiry_s_max
+            session = Session(client_id, context.next_session, V5, expiry_s)
+            session.began_at = context.now
+            context.next_session += 1
+            context.steps.saves_item(context.sessions, client_id)
+            context.sessions[client_id] = session
+        elif session.link is not None:
+            self._take_over(session, session.link)
+        context.steps.saves(link, "session", "deadline")
+        context.steps.saves(session, "link", "identity", "away_since")
+        context.steps.saves_item(context.brokers, name)
+        context.brokers[name] = session
+        session.link, link.session = link, session
+        session.identity, session.away_since = identity, None
+        link.form, link.needs_care, link.deadline = FORWARDED, True, math.inf
+        link.inflight_max = context.limits.inflight_max
+        link.first_subscription = context.next_subscription
+        self._keep(session)
+        context.note("info", "broker connected", broker=name, link=link.name)
+        self._delivery.resume(session, link, context.now)
 
     # -- disconnecting -------------------------------------------------------------------------
 
@@ -325,6 +356,9 @@ class SessionLifecycle:
         self._delivery.discard(session)
         context.steps.saves_item(context.sessions, session.client_id)
         del context.sessions[session.client_id]
+        if session.broker:
+            context.steps.saves_item(context.brokers, session.broker)
+            context.brokers.pop(session.broker, None)
         if session.is_durable:
             changes = context.gate.changes
             changes.delete("sessions", session.client_id)
@@ -354,6 +388,8 @@ class SessionLifecycle:
 
     def restored(self, session: Session) -> None:
         """A session was restored from disk: its client is away."""
+        if session.broker:
+            self._context.brokers[session.broker] = session
         self._watch(session)
 
     def _watch(self, session: Session) -> None:

@@ -51,6 +51,9 @@ from rove.policy.messages import IncomingMessage
 from rove.policy.view import PolicyView
 
 ALIASES_NONE: dict[int, str] = {}
+NO_GROUPS: dict[int, tuple[str, str]] = {}
+BROKER_PREFIX: Final = "broker:"
+"""Client ids of sessions of other brokers begin with this; a client's must not."""
 PACKET_ID_MAX: Final = 65_535
 POLICY: Final = "$rove/policy"
 """The topic on which a client sets a policy and gets notices about it."""
@@ -70,6 +73,8 @@ class Link:
         "closing",
         "connected_at",
         "deadline",
+        "first_subscription",
+        "form",
         "heard_at",
         "held",
         "identity",
@@ -81,6 +86,7 @@ class Link:
         "moved_at",
         "name",
         "needs_care",
+        "offset_s",
         "open_publishes",
         "out",
         "packet_bytes_max",
@@ -129,6 +135,12 @@ class Link:
         self.deadline = math.inf
         self.keep_alive_s = 0
         self.version: int = V5
+        self.form: int = V5
+        """The form of publications to it: its version, or `FORWARDED` for another broker."""
+        self.first_subscription = 0
+        """Of another broker: the first number of subscriptions made on this connection."""
+        self.offset_s = 0.0
+        """What has to be added to the times of another broker's clock."""
         self.packet_bytes_max: int | None = None
         """The client's maximum packet size."""
         self.sent_aliases: Aliases | None = None
@@ -223,8 +235,10 @@ class Session:
         "automatic",
         "away_since",
         "began_at",
+        "broker",
         "client_id",
         "expiry_s",
+        "groups",
         "identity",
         "inflight",
         "is_durable",
@@ -256,6 +270,10 @@ class Session:
         self.version = version
         self.expiry_s = expiry_s
         self.began_at = math.inf
+        self.broker = client_id[len(BROKER_PREFIX) :] if client_id.startswith(BROKER_PREFIX) else ""
+        """The name of another broker whose session this is; empty for clients."""
+        self.groups: dict[int, tuple[str, str]] = NO_GROUPS
+        """Of another broker: the shared subscriptions made there, by their identifiers."""
         self.is_durable = expiry_s > 0
         """Decided once: a durable session stays so to its end."""
         self.identity = Identity(None, client_id)
@@ -295,6 +313,10 @@ class Session:
         self.publish_allowance = math.inf
         """How many it may publish at once, where the rate is limited."""
         self.publish_allowance_at = 0.0
+
+    def group_of(self, subscription_ids: Sequence[int]) -> tuple[str, str] | None:
+        """The shared subscription here that another broker has chosen, if it has."""
+        return self.groups.get(subscription_ids[0]) if subscription_ids else None
 
     def take_packet_id(self) -> int:
         """A packet identifier that is not in use."""

@@ -89,6 +89,12 @@ class PublicationRow(msgspec.Struct, array_like=True):
     """Of its first row of the log; 0 if the log has none."""
     user: str | None = USER_UNKNOWN
     """The user that published it; None for an anonymous client."""
+    origin: str = ""
+    """The broker that it was published at; empty for this one."""
+    origin_number: int = 0
+    """Its number there."""
+    retain: bool = False
+    """Whether other brokers, for which it waits, retain it."""
 
 
 class QueueRow(msgspec.Struct, array_like=True):

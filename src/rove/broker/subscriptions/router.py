@@ -214,11 +214,12 @@ class Router:
             else:
                 by_place.setdefault(found.slot or found.session, []).append(found)
         targets: list[Recipient] = []
-        with_policies: list[Recipient] = []
+        separate: list[Recipient] = []
         for subscriptions in by_place.values():
-            has_policy = subscriptions[0].session.subscriber is not None
-            (with_policies if has_policy else targets).append(Recipient(subscriptions))
-        return TopicRoute(targets, with_policies, groups, self._filter_tree.find(topic))
+            session = subscriptions[0].session
+            is_separate = session.subscriber is not None or session.broker
+            (separate if is_separate else targets).append(Recipient(subscriptions))
+        return TopicRoute(targets, separate, groups, self._filter_tree.find(topic))
 
     def served(self, number: int) -> Subscription | None:
         """The subscription that Spark serves, of that number."""

@@ -76,9 +76,9 @@ class TopicRoute(msgspec.Struct, frozen=True, eq=False):
     """The subscriptions to a topic."""
 
     targets: list[Recipient]
-    """Recipients without a policy or reports."""
-    with_policies: list[Recipient]
-    """Recipients whose sessions have a `SubscriberContext`, for policies or reports."""
+    """Other recipients, which are notified in one loop."""
+    separate: list[Recipient]
+    """Recipients with a `SubscriberContext`, for policies or reports; and other brokers."""
     groups: list[SharedGroup]
     filters: list[int]
     """Numbers of the matching topic filters that subscriptions with expressions have."""

@@ -59,6 +59,10 @@ from rove.policy.errors import PolicyError
 
 IDENTIFIER_PROPERTY = "subscription"
 """Of an UNSUBSCRIBE: only the subscription with this identifier."""
+ACCEPTED_AT = "accepted-at"
+BROKER_SUBSCRIBE_NAMES = (*SUBSCRIBE_NAMES, ACCEPTED_AT)
+STALE = "$rove/stale"
+"""Another broker unsubscribes from this when it has repeated all its subscriptions."""
 RETAINED_IF_NEW, RETAINED_NEVER = 1, 2
 KEPT_AT_ONCE = 2_000
 """Publications that are searched in one part: some 10 ms."""
@@ -178,9 +182,13 @@ class SubscribeHandler:
     ) -> tuple[Subscription, bool]:
         """Make the subscription for a topic filter; also returns whether there was none before."""
         context = self._context
-        if properties.user and (wrong := misspelt(properties.user, SUBSCRIBE_NAMES)) is not None:
+        names = BROKER_SUBSCRIBE_NAMES if session.broker else SUBSCRIBE_NAMES
+        if properties.user and (wrong := misspelt(properties.user, names)) is not None:
             raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, wrong)
         interest = self._interest(link, asked, properties)
+        accepted_at = context.now
+        if session.broker:
+            accepted_at = _accepted_at(properties, link, context.now)
         policy = self._policy(session, properties)
         topic_filter = asked.topic_filter
         if interest is not None and link.is_v311:
@@ -195,7 +203,7 @@ class SubscribeHandler:
             self._check_room(session)
         self._check_cost(session, interest, old)
         number = context.next_subscription
-        made = Subscription(number, session, asked, identifier, interest, context.now)
+        made = Subscription(number, session, asked, identifier, interest, accepted_at)
         try:
             # Add the new one first: if it is refused after all, the old one stays.
             self._router.add(made)
@@ -263,7 +271,10 @@ class SubscribeHandler:
 
     def _check_room(self, session: Session) -> None:
         limits = self._context.limits
-        if len(session.subscriptions) >= limits.subscriptions_per_session_max:
+        if (
+            not session.broker
+            and len(session.subscriptions) >= limits.subscriptions_per_session_max
+        ):
             what = f"more than {limits.subscriptions_per_session_max} subscriptions of one session"
         elif len(self._router) >= limits.subscriptions_max:
             what = f"more than {limits.subscriptions_max} subscriptions"
@@ -275,7 +286,7 @@ class SubscribeHandler:
     def _check_cost(
         self, session: Session, interest: Interest | None, old: Subscription | None
     ) -> None:
-        if interest is None or not interest.is_live:
+        if interest is None or not interest.is_live or session.broker:
             return
         limits = self._context.limits
         freed = NO_COST if old is None or old.interest is None else old.interest.cost
@@ -333,7 +344,10 @@ class SubscribeHandler:
     def unsubscribe(self, session: Session, link: Link, packet: Unsubscribe) -> None:
         """End the subscriptions with these topic filters, or those of one identifier."""
         wrong = misspelt(packet.properties.user, UNSUBSCRIBE_NAMES)
-        if wrong is not None:
+        if session.broker and STALE in packet.topic_filters:
+            self._end_stale(session, link)
+            reasons = [Reason.SUCCESS]
+        elif wrong is not None:
             reasons = [Reason.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.topic_filters)
         else:
             only = user_property(packet.properties, IDENTIFIER_PROPERTY)
@@ -361,6 +375,14 @@ class SubscribeHandler:
             reasons.append(Reason.SUCCESS if ending else Reason.NO_SUBSCRIPTION_EXISTED)
         return reasons
 
+    def _end_stale(self, session: Session, link: Link) -> None:
+        """End the subscriptions of another broker that it has not repeated on this connection."""
+        for key, one in list(session.subscriptions.items()):
+            if one.number < link.first_subscription:
+                self._context.steps.saves_item(session.subscriptions, key)
+                del session.subscriptions[key]
+                self._end(one)
+
     def end_all(self, session: Session) -> None:
         """End all subscriptions of a session."""
         for one in session.subscriptions.values():
@@ -376,8 +398,20 @@ class SubscribeHandler:
             self._context.gate.changes.delete("subscriptions", old.number)
 
 
+def _accepted_at(properties: Properties, link: Link, now: float) -> float:
+    """When another broker accepted a subscription, by this broker's clock."""
+    text = user_property(properties, ACCEPTED_AT)
+    try:
+        return now if text is None else float(text) + link.offset_s
+    except ValueError:
+        what = f"{ACCEPTED_AT} is {text!r}; it must be seconds since 1970"
+        raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, what) from None
+
+
 def _looks_back(subscription: Subscription) -> bool:
-    """Whether a new subscription gets kept publications."""
+    """Whether a new subscription gets kept publications; brokers have copies of them all."""
+    if subscription.session.broker:
+        return False
     interest = subscription.interest
     return subscription.group is None and (
         interest is None or (interest.is_live and not interest.is_ranked)
