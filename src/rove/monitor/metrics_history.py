@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from rove.metrics.database import Database, DatabaseError
-from rove.metrics.naming import labels_of
+from rove.metrics.records import labels_of
 from rove.monitor.answers import Fault
 
 AT_ONCE: Final = 2

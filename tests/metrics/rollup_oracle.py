@@ -1,11 +1,4 @@
-"""Roll-ups in plain Python: of a run that is at hand, and as what those of columns are judged by.
-
-The pipeline adds up what many have written (`rove.metrics.readings`); a run of a world has all its
-samples in one list when it ends. Both have to come to the same, so that it does not matter who was
-there first.
-
-2 µs a reading and resolution.
-"""
+"""Roll-ups in plain Python, with which those of `rove.metrics.rollups` are compared."""
 
 from __future__ import annotations
 
@@ -13,15 +6,16 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 
-from rove.metrics.naming import kind_of
-from rove.metrics.points import RESOLUTIONS_S, increase_of
-from rove.metrics.records import Reading, Rollup
+import pytest
+
+from rove.metrics.points import increase_of
+from rove.metrics.records import RESOLUTIONS_S, Reading, Rollup, kind_of
 
 
-def roll_up(
+def plain_roll_up(
     readings: Iterable[Reading], resolutions_s: Sequence[int] = RESOLUTIONS_S
 ) -> Iterator[Rollup]:
-    """By series, resolution and time."""
+    """Roll-ups by series, resolution and time."""
     ordered = sorted(readings, key=lambda one: (one.metric, one.labels, one.at))
     for _, group in groupby(ordered, key=lambda one: (one.metric, one.labels)):
         of_series = list(group)
@@ -35,7 +29,7 @@ Increase = tuple[float, float] | None
 
 
 def _increases(readings: Sequence[Reading]) -> list[Increase]:
-    """Of each reading, since the one before it."""
+    """The increase of each reading since the one before it."""
     if kind_of(readings[0].metric) != "counter":
         return [None] * len(readings)
     return [None] + [
@@ -70,3 +64,18 @@ def _by_interval(
             rate=increase / watched_s if increase is not None and watched_s else None,
             watched_s=watched_s,
         )
+
+
+def assert_equal(found: Iterable[Rollup], wanted: Iterable[Rollup]) -> None:
+    """Both have the same roll-ups, with equal figures but for rounding."""
+
+    def by_key(rows: Iterable[Rollup]) -> dict[tuple[object, ...], Rollup]:
+        return {(one.metric, one.labels, one.resolution_s, one.start): one for one in rows}
+
+    ours, theirs = by_key(found), by_key(wanted)
+    assert ours.keys() == theirs.keys()
+    for key, one in ours.items():
+        for name in Rollup.__struct_fields__[4:]:
+            ought = getattr(theirs[key], name)
+            is_so = getattr(one, name)
+            assert is_so == (None if ought is None else pytest.approx(ought)), (key, name)
