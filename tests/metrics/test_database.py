@@ -251,7 +251,7 @@ def test_runs_come_newest_first_and_may_be_ended_later(place: str) -> None:
         ended = msgspec.structs.replace(first, ended=NOW + 9.5)
         database.put_run(ended)
         assert database.runs() == [second, ended]
-        with pytest.raises(DatabaseError, match=r"run '': a metric has to have a name"):
+        with pytest.raises(DatabaseError, match=r"run '': a metric needs a name"):
             database.put_run(msgspec.structs.replace(first, id=""))
 
 
