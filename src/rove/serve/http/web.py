@@ -26,8 +26,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from rove.base.http_answers import BODY_S
 from rove.serve.http.authentication import Guests
-from rove.serve.http.requests import BODY_S
 from rove.serve.http.websocket import MqttWebSocket
 from rove.serve.listener import stop_listening
 from rove.serve.shell import Shell
