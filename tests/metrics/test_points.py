@@ -9,7 +9,7 @@ import pytest
 from rove.metrics.database import Database, Points, Reading, Rollup
 from rove.metrics.points import Bin, merged
 from rove.metrics.records import RESOLUTIONS_S
-from tests.metrics.rollup_oracle import plain_roll_up
+from tests.metrics.conftest import plain_roll_up
 
 HOUR = 1_790_000_000 - 1_790_000_000 % 3_600
 

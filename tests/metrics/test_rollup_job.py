@@ -21,8 +21,7 @@ from rove.metrics.rollup_job import (
     rows_of,
     run_once,
 )
-from tests.metrics.conftest import MariaDb, serving
-from tests.metrics.rollup_oracle import assert_equal, plain_roll_up
+from tests.metrics.conftest import MariaDb, assert_equal, plain_roll_up, serving
 
 NOON = 1_790_000_000 - 1_790_000_000 % 86_400 + 43_200
 BEGIN = 1_790_000_000 - 1_790_000_000 % 3_600

@@ -11,7 +11,7 @@ import pytest
 
 from rove.metrics.records import Reading, Rollup
 from rove.metrics.rollups import ReadingColumns, roll_up, roll_up_columns
-from tests.metrics.rollup_oracle import assert_equal, plain_roll_up
+from tests.metrics.conftest import assert_equal, plain_roll_up
 
 NAMES = [("a_total", ""), ("g", 'n="1"')]
 Row = tuple[int, int, float, float, float]
