@@ -287,7 +287,7 @@ def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue(request.param).new_database())
 
 
-# --- roll-ups in plain Python ----------------------------------------------------------------------
+# --- roll-ups in plain Python --------------------------------------------------------------------
 
 
 def plain_roll_up(
