@@ -4,10 +4,10 @@ A link is one stream of bytes, such as a TCP connection. It is used in this orde
 HELLO; the side whose node has the smaller number sends WELCOME, so that exactly one of them decides
 which of two links stays; each side pings, and announces the link when the first answer has come.
 
-Both sides count the bytes that they receive over a link, and say so in pings and after every
-128 KB. So each knows how much is under way, without asking the sockets, and keeps what exceeds the
-window here, where control messages can overtake it. It also notices a link that is broken in one
-direction: bytes come, but none are taken.
+Both sides count the bytes that they receive over a link, and say so in pings and after every part
+of the window. So each knows how much is under way, without asking the sockets, and keeps what
+exceeds the window here, where control messages can overtake it. It also notices a link that is
+broken in one direction: bytes come, but none are taken.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from rove.mesh.graph import Edge
 from rove.mesh.limits import MeshLimits
 from rove.mesh.messages import Hello, MeshError, MessageReader, Ping, Pong, Taken, encode
 
-TELL_BYTES: Final = 128 * 1024
-"""After so many bytes the receiver says how many it has."""
+TELL_SHARE: Final = 32
+"""After this share of a window the receiver says how many bytes it has."""
 HEARD_LATELY: Final = 1.5
 """Times the interval of pings: a link over which something came within this is alive."""
 ERROR_US_MIN: Final = 1_000
@@ -118,7 +118,8 @@ class Link:
         """Bytes came; say so if they are many."""
         self.heard_at_s = now_s
         self.received_bytes += len(data)
-        if self.received_bytes - self._told_bytes >= TELL_BYTES and self.is_up:
+        untold_bytes = self.received_bytes - self._told_bytes
+        if untold_bytes >= self.limits.link_window_bytes // TELL_SHARE and self.is_up:
             self.write(encode(Taken(self._tell())))
 
     def _tell(self) -> int:
