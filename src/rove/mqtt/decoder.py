@@ -85,7 +85,7 @@ class PacketDecoder:
         """First bytes that a packet may have."""
         if both_ways:
             self.from_server = True
-            self._allowed |= _ALLOWED[version, False]
+            self._allowed |= _ALLOWED[version, True]
         self._ended = False
         self._waiting = bytearray()
         """The beginning of a packet whose end has not come."""

@@ -117,8 +117,9 @@ class SimulatedBroker:
         policies: PolicyLimits | None = None,
         workers: SimulatedWorkers | None = None,
         isolation: Isolation = "none",
+        now: float = START,
     ) -> None:
-        self.now = START
+        self.now = now
         self._policies = policies or PolicyLimits()
         self.workers, self._isolation = workers, isolation
         self._matchers, self._elasticity = matchers, elasticity

@@ -155,8 +155,8 @@ class ExpressionIndex:
 
     def set_state(
         self, session: Session, me: dict[str, object], changes: Mapping[str, object]
-    ) -> None:
-        """Set a subscriber's variables to `me` after these changes; its subscriptions move.
+    ) -> bool:
+        """Set a subscriber's variables to `me`; returns whether subscriptions use any.
 
         Earlier publications are matched first, with the earlier values. If the step fails, all
         subscriptions move back.
@@ -175,6 +175,7 @@ class ExpressionIndex:
         session.me = me
         for one in following:
             self._move(one, changes)
+        return bool(following)
 
     def _move(self, subscription: Subscription, changes: Mapping[str, object]) -> None:
         number = subscription.number

@@ -9,7 +9,8 @@ serves, only the numbers are kept here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -33,6 +34,19 @@ class _NumberedFilter(msgspec.Struct):
     uses: int = 0
 
 
+class SubscriptionWatch(Protocol):
+    """Follows all subscriptions, each change when its step has succeeded."""
+
+    def made(self, one: Subscription) -> None:
+        """A subscription was made."""
+
+    def ended(self, one: Subscription) -> None:
+        """A subscription has ended."""
+
+    def moved(self, session: Session, changes: Mapping[str, object]) -> None:
+        """Variables of a subscriber have changed, which its subscriptions use."""
+
+
 class Router:
     """All subscriptions of a broker."""
 
@@ -51,6 +65,7 @@ class Router:
         self.routes: dict[str, TopicRoute] = {}
         """The cached routes, by topic; `route` finds the others."""
         self._size = 0
+        self.watch: SubscriptionWatch | None = None
 
     def __len__(self) -> int:
         return self._size + len(self._served)
@@ -71,6 +86,8 @@ class Router:
             self._steps.undoes(self._leave_tree, new)
             self._enter_tree(new)
         self._size += 1
+        if self.watch is not None:
+            self._steps.afterwards(self.watch.made, new)
 
     def _add_expression(self, new: Subscription, interest: Interest) -> None:
         """Add a subscription with an expression to the index."""
@@ -131,6 +148,8 @@ class Router:
         self.expressions.match_first()
         steps.saves(self, "_size")
         self._size -= 1
+        if self.watch is not None:
+            steps.afterwards(self.watch.ended, old)
         if old.interest is None:
             steps.undoes(self._enter_tree, old)
             self._leave_tree(old)
@@ -193,6 +212,14 @@ class Router:
             # The others are not in routes, or are checked each time.
             if one.interest is None and one.group is None:
                 self._forget_routes(one.topic_filter)
+
+    def set_state(
+        self, session: Session, me: dict[str, object], changes: Mapping[str, object]
+    ) -> None:
+        """Set a subscriber's variables to `me` after these changes; its subscriptions move."""
+        has_moved = self.expressions.set_state(session, me, changes)
+        if has_moved and self.watch is not None:
+            self._steps.afterwards(self.watch.moved, session, changes)
 
     # -- finding -------------------------------------------------------------------------------
 
