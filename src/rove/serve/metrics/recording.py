@@ -29,9 +29,8 @@ import msgspec
 
 from rove.broker.storage.records import LogRow
 from rove.errors import RoveError
-from rove.metrics.naming import labels_of, labels_text, split_series
 from rove.metrics.recorder import Recorder, RecorderState
-from rove.metrics.records import Reading
+from rove.metrics.records import Reading, labels_of, labels_text, split_series
 from rove.serve.config import MetricsSettings
 from rove.serve.metrics.readings import Metric, metric_values
 from rove.serve.shell import Shell
