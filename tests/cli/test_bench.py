@@ -94,7 +94,7 @@ def test_an_unknown_suite_is_refused(capsys: pytest.CaptureFixture[str]) -> None
     assert "language" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("suite", sorted(bench_command._SUITES.keys() - {"bridge"}))
+@pytest.mark.parametrize("suite", sorted(bench_command.SUITES.keys() - {"bridge"}))
 def test_every_suite_is_registered_under_its_name(suite: str) -> None:
     assert bench_command._suite(suite).name == suite
 

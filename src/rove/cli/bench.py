@@ -21,25 +21,25 @@ from rove.errors import UsageError
 if TYPE_CHECKING:
     from rove.bench.harness import Suite
 
-_SUITES: Final = {
-    "all": "match.suite:ALL_SUITE",
-    "bridge": "bridge:SUITE",
-    "broker": "broker.suite:SUITE",
-    "designs": "match.suite:DESIGNS_SUITE",
-    "elastic": "elastic.suite:SUITE",
-    "forest": "match.suite:FOREST_SUITE",
-    "language": "language:SUITE",
-    "match": "match.suite:SUITE",
-    "monitor": "monitor.suite:SUITE",
-    "pipeline": "pipeline.suite:SUITE",
-    "policy": "policy.suite:SUITE",
-    "programs": "match.suite:PROGRAMS_SUITE",
-    "ranked": "match.suite:RANKED_SUITE",
-    "store": "broker.store:SUITE",
-    "texts": "match.suite:TEXTS_SUITE",
-    "world": "world:SUITE",
+SUITES: Final = {
+    "all": "rove.bench.match.suite:ALL_SUITE",
+    "bridge": "rove.bench.bridge:SUITE",
+    "broker": "rove.bench.broker.suite:SUITE",
+    "designs": "rove.bench.match.suite:DESIGNS_SUITE",
+    "elastic": "rove.bench.elastic.suite:SUITE",
+    "forest": "rove.bench.match.suite:FOREST_SUITE",
+    "language": "rove.bench.language:SUITE",
+    "match": "rove.bench.match.suite:SUITE",
+    "monitor": "rove.bench.monitor.suite:SUITE",
+    "pipeline": "rove.bench.pipeline.suite:SUITE",
+    "policy": "rove.bench.policy.suite:SUITE",
+    "programs": "rove.bench.match.suite:PROGRAMS_SUITE",
+    "ranked": "rove.bench.match.suite:RANKED_SUITE",
+    "store": "rove.bench.broker.store:SUITE",
+    "texts": "rove.bench.match.suite:TEXTS_SUITE",
+    "world": "rove.bench.world:SUITE",
 }
-"""For each suite its module below `rove.bench`, and the name that it has there."""
+"""For each suite its module, and its name there."""
 _OPTIONS: Final = (
     "part",
     "workload",
@@ -59,7 +59,7 @@ _THREADS_MAX: Final = 64
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rove bench`."""
-    parser.add_argument("suite", choices=_SUITES, help="what to measure")
+    parser.add_argument("suite", choices=SUITES, help="what to measure")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument(
         "--part",
@@ -163,6 +163,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _suite(name: str) -> Suite[Any]:
-    module, _, constant = _SUITES[name].partition(":")
-    suite: Suite[Any] = getattr(importlib.import_module(f"rove.bench.{module}"), constant)
+    module, _, constant = SUITES[name].partition(":")
+    suite: Suite[Any] = getattr(importlib.import_module(module), constant)
     return suite
