@@ -639,7 +639,7 @@ def test_an_unmatchable_publication_is_reported(monkeypatch: pytest.MonkeyPatch)
     near = world.connect("near")
     near.subscribe("a/#", filter="x > 1")
     clients = [world.connect(name, expiry_s=100) for name in ("one", "bad", "two")]
-    assert world.broker.force_split(world.now) == ""
+    assert world.broker.rearrange_matchers("split", world.now) == ""
     coordinator = world.broker.coordinator
     assert coordinator is not None
     while not coordinator.is_offloaded:

@@ -125,11 +125,11 @@ class Elastic:
             self.split()
 
     def split(self) -> None:
-        assert self.broker.force_split(self.world.now) == ""
+        assert self.broker.rearrange_matchers("split", self.world.now) == ""
         self.settle()
 
     def merge(self) -> None:
-        assert self.broker.force_merge(self.world.now) == ""
+        assert self.broker.rearrange_matchers("merge", self.world.now) == ""
         self.settle()
 
     def step(self, seconds: float = 0.02) -> None:

@@ -47,7 +47,7 @@ class TestKinds:
         first = next(one for one in LAYOUTS if one != layout)
         elastic = Elastic(3, first)
         elastic.subscribe("x > 5", "x > 6", "x = 7")
-        assert elastic.broker.switch_layout(layout, elastic.world.now) == ""
+        assert elastic.broker.rearrange_matchers("layout", elastic.world.now, layout) == ""
         elastic.settle()
         assert elastic.coordinator.current.layout == elastic.reconfigurer.layout == layout
         working(elastic)
@@ -55,7 +55,7 @@ class TestKinds:
 
     def test_a_layout_is_kept_in_mind_while_the_broker_matches(self) -> None:
         elastic = Elastic()
-        assert elastic.broker.switch_layout("partitioned", elastic.world.now) == ""
+        assert elastic.broker.rearrange_matchers("layout", elastic.world.now, "partitioned") == ""
         elastic.settle()
         elastic.split()
         elastic.split()
@@ -90,30 +90,30 @@ class TestKinds:
 class TestForced:
     def test_no_more_than_the_greatest_number(self) -> None:
         elastic = Elastic(2, most=2)
-        said = elastic.broker.force_split(elastic.world.now)
+        said = elastic.broker.rearrange_matchers("split", elastic.world.now)
         assert said == "there are 2 matchers, and more are not allowed"
 
     def test_no_fewer_than_the_least(self) -> None:
         elastic = Elastic(least=1, most=2)
         elastic.settle()
         assert elastic.reconfigurer.done == {"out": 1}
-        said = elastic.broker.force_merge(elastic.world.now)
+        said = elastic.broker.rearrange_matchers("merge", elastic.world.now)
         assert said == "there are 1 matchers, and fewer are not allowed"
 
     def test_one_at_a_time(self) -> None:
         elastic = Elastic()
         now = elastic.world.now
-        assert elastic.broker.force_split(now) == ""
+        assert elastic.broker.rearrange_matchers("split", now) == ""
         for said in (
-            elastic.broker.force_split(now),
-            elastic.broker.force_merge(now),
-            elastic.broker.switch_layout("partitioned", now),
+            elastic.broker.rearrange_matchers("split", now),
+            elastic.broker.rearrange_matchers("merge", now),
+            elastic.broker.rearrange_matchers("layout", now, "partitioned"),
         ):
             assert said == "a rearrangement is under way; try again when it is done"
 
     def test_the_layout_that_there_is(self) -> None:
         elastic = Elastic()
-        said = elastic.broker.switch_layout("replicated", elastic.world.now)
+        said = elastic.broker.rearrange_matchers("layout", elastic.world.now, "replicated")
         assert said == "the layout is replicated already"
 
 
@@ -135,7 +135,7 @@ class TestGivenUp:
             elastic = Elastic(2, layout, seed=steps)
             elastic.subscribe("x > 5", "x > 6", RANKED, RANKED)
             elastic.heard()
-            assert elastic.broker.force_split(elastic.world.now) == ""
+            assert elastic.broker.rearrange_matchers("split", elastic.world.now) == ""
             for _ in range(steps):
                 elastic.step()
             if who in elastic.matchers.living:
@@ -151,7 +151,7 @@ class TestGivenUp:
         elastic.subscribe("x > 5")
         before = elastic.coordinator.current
         cells = set(elastic.coordinator.cells)
-        assert elastic.broker.switch_layout("hierarchical", elastic.world.now) == ""
+        assert elastic.broker.rearrange_matchers("layout", elastic.world.now, "hierarchical") == ""
         elastic.until_building()
         made = set(elastic.coordinator.cells) - cells
         assert len(made) == 2
@@ -265,7 +265,7 @@ class TestKept:
         """It may be given to the matcher that is about to be ended."""
         elastic = Elastic(2, "partitioned")
         elastic.subscribe(*(f"x = -{number}" for number in range(200)))
-        assert elastic.broker.force_merge(elastic.world.now) == ""
+        assert elastic.broker.rearrange_matchers("merge", elastic.world.now) == ""
         [staying] = {cell.matcher for cell in elastic.until_building().cells}
         # Whoever has least is given it.
         members = elastic.coordinator.members
@@ -306,7 +306,7 @@ class TestKept:
     def test_what_others_have_is_removed_after_a_split(self) -> None:
         elastic = Elastic(1)
         elastic.subscribe(*[RANKED] * (2 * REMOVED_AT_ONCE + 10))
-        assert elastic.broker.force_split(elastic.world.now) == ""
+        assert elastic.broker.rearrange_matchers("split", elastic.world.now) == ""
         while elastic.reconfigurer.is_running:
             elastic.step()
         assert any(cell.extra for cell in elastic.coordinator.kept)
@@ -322,7 +322,7 @@ class TestKept:
     def test_and_also_if_the_cell_moves_before_that(self) -> None:
         elastic = Elastic(1)
         elastic.subscribe(*[RANKED] * (2 * REMOVED_AT_ONCE + 10))
-        assert elastic.broker.force_split(elastic.world.now) == ""
+        assert elastic.broker.rearrange_matchers("split", elastic.world.now) == ""
         while elastic.reconfigurer.is_running:
             elastic.step()
         elastic.merge()
@@ -417,7 +417,7 @@ class TestSeen:
 
     def test_while_something_is_under_way(self) -> None:
         elastic = Elastic()
-        elastic.broker.force_split(elastic.world.now)
+        elastic.broker.rearrange_matchers("split", elastic.world.now)
         view = elastic.broker.view.matchers(elastic.world.now)
         assert view is not None
         assert view.is_reconfiguring
@@ -433,11 +433,11 @@ def test_nothing_is_left_behind_by_a_life(seed: int) -> None:
     for _ in range(40):
         now = elastic.world.now
         if (what := chance.randrange(5)) == 0:
-            elastic.broker.force_split(now)
+            elastic.broker.rearrange_matchers("split", now)
         elif what == 1:
-            elastic.broker.force_merge(now)
+            elastic.broker.rearrange_matchers("merge", now)
         elif what == 2:
-            elastic.broker.switch_layout(chance.choice(LAYOUTS), now)
+            elastic.broker.rearrange_matchers("layout", now, chance.choice(LAYOUTS))
         elif what == 3:
             elastic.subscribe(chance.choice(("x > 7", "x = -1", RANKED)))
         elif elastic.subscribed > 10:

@@ -171,11 +171,11 @@ class Recording:
         chance, broker, now = self._chance, self.world.broker, self.world.now
         what = chance.choices(("work", "split", "merge", "layout", "kill"), (20, 3, 1, 2, 1))[0]
         if what == "split":
-            broker.force_split(now)
+            broker.rearrange_matchers("split", now)
         elif what == "merge":
-            broker.force_merge(now)
+            broker.rearrange_matchers("merge", now)
         elif what == "layout":
-            broker.switch_layout(chance.choice(LAYOUTS), now)
+            broker.rearrange_matchers("layout", now, chance.choice(LAYOUTS))
         elif what == "kill" and matchers.living:
             matchers.kill(chance.choice(matchers.living))
         for _ in range(chance.randrange(5)):

@@ -212,11 +212,11 @@ class Life:
         broker, now = self.world.broker, self.world.now
         what = self.random.choice(("split", "merge", "layout", "kill", "split", "fail"))
         if what == "split":
-            broker.force_split(now)
+            broker.rearrange_matchers("split", now)
         elif what == "merge":
-            broker.force_merge(now)
+            broker.rearrange_matchers("merge", now)
         elif what == "layout":
-            broker.switch_layout(self.random.choice(LAYOUTS), now)
+            broker.rearrange_matchers("layout", now, self.random.choice(LAYOUTS))
         elif what == "kill" and self.matchers.living:
             self.matchers.kill(self.random.choice(self.matchers.living))
         elif what == "fail":

@@ -269,9 +269,9 @@ class Life:
         if lot < 0.35:
             matchers.work()
         elif lot < 0.40:
-            broker.force_split(now)
+            broker.rearrange_matchers("split", now)
         elif lot < 0.42:
-            broker.force_merge(now)
+            broker.rearrange_matchers("merge", now)
         elif lot < 0.425 and matchers.living:
             matchers.kill(self.chance.choice(matchers.living))
         else:

@@ -193,8 +193,8 @@ class Subscriber:
         self.client = broker.connect(f"s{number}", expiry_s=100_000)
         self.topic_filter = draw.choice(("a/#", "a/0", "a/+"))
         self.least = draw.choice((None, draw.randrange(100)))
-        expression = {} if self.least is None else {"filter": f"x >= {self.least}"}
-        self.client.subscribe(self.topic_filter, qos=draw.choice((1, 2)), **expression)
+        expression = "x >= 0" if self.least is None else f"x >= {self.least}"
+        self.client.subscribe(self.topic_filter, qos=draw.choice((1, 2)), filter=expression)
         self.got: list[dict[str, int]] = []
 
     def wants(self, topic: str, x: int) -> bool:
@@ -272,11 +272,15 @@ class Life(SimulatedNetwork):
             if self.nodes[publisher.broker.name].is_alive:
                 for _ in range(draw.randint(1, 5)):
                     publisher.publish(draw)
-            for one in (*self.publishers, *self.subscribers):
-                if self.nodes[one.broker.name].is_alive:
-                    one.read()
+            self.read()
             if draw.random() < 0.2:
                 self.change()
+
+    def read(self) -> None:
+        clients: tuple[Publisher | Subscriber, ...] = (*self.publishers, *self.subscribers)
+        for one in clients:
+            if self.nodes[one.broker.name].is_alive:
+                one.read()
 
     def change(self) -> None:
         draw = self.draw
@@ -314,8 +318,7 @@ class Life(SimulatedNetwork):
             wire.mend()
         for _ in range(60):
             self.run(1.0)
-            for one in (*self.publishers, *self.subscribers):
-                one.read()
+            self.read()
 
     def check(self) -> None:
         for subscriber in self.subscribers:

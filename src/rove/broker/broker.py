@@ -678,19 +678,8 @@ class Broker:
         if self._expressions.reconfigurer is not None:
             self._in_order(self._expressions.reconfigurer.take_back)
 
-    def switch_layout(self, layout: Layout, now: float) -> str:
-        """Switch the layout of the matchers; empty, or why that is not done."""
-        return self._rearrange("layout", now, layout)
-
-    def force_split(self, now: float) -> str:
-        """Add a matcher; empty, or why that is not done."""
-        return self._rearrange("split", now)
-
-    def force_merge(self, now: float) -> str:
-        """Remove a matcher; empty, or why that is not done."""
-        return self._rearrange("merge", now)
-
-    def _rearrange(self, kind: Kind, now: float, layout: Layout | None = None) -> str:
+    def rearrange_matchers(self, kind: Kind, now: float, layout: Layout | None = None) -> str:
+        """Add or remove a matcher, or switch the layout; empty, or why that is not done."""
         self._at(now)
         reconfigurer = self._expressions.reconfigurer
         if reconfigurer is None:

@@ -340,7 +340,7 @@ class Server:
             log.warning("needs a restart to take effect", settings=", ".join(needs_restart))
 
     def _switch_layout(self, layout: Layout) -> None:
-        why = self.shell.broker.switch_layout(layout, self._now())
+        why = self.shell.broker.rearrange_matchers("layout", self._now(), layout)
         if why:
             log.warning("the layout of the matchers stays", wanted=layout, why=why)
         self.shell.wake()

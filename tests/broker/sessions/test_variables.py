@@ -271,7 +271,7 @@ def test_a_policy_may_set_what_bounds_follow_while_matchers_are_busy() -> None:
     ask(ann, "$rove/me", '{"least": 0}')
     setting = "def arrived(m, me):\n    me.least = m.a\n    return m"
     ann.subscribe("t", qos=1, filter="a > me.least", policy=setting)
-    assert world.broker.force_split(world.now) == ""
+    assert world.broker.rearrange_matchers("split", world.now) == ""
     while not world.broker.router.expressions.is_offloaded:
         matchers.work()
         world.turn()

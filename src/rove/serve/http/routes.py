@@ -37,7 +37,7 @@ from rove.base.http_answers import (
 )
 from rove.broker.access import Identity
 from rove.broker.sessions.session import Session
-from rove.elastic.view import LAYOUTS, MatchersView
+from rove.elastic.view import LAYOUTS, Kind, Layout, MatchersView
 from rove.metrics.recorder import RecorderState
 from rove.mqtt.packets import Properties, Publish, Reason
 from rove.mqtt.topics import name_fault, text_fault
@@ -278,20 +278,17 @@ class Interface:
             raise HttpError(
                 400, f"there is no layout {wanted[:100]!r}", f"there is {_listed(LAYOUTS)}"
             )
-        self._matchers_view()
-        return self._begun("layout", self._shell.broker.switch_layout(found[0], self._shell.now()))
+        return self._rearrange("layout", found[0])
 
     async def split_matcher(
         self, _request: Request, _identity: Identity, _query: Query
     ) -> Response:
-        self._matchers_view()
-        return self._begun("split", self._shell.broker.force_split(self._shell.now()))
+        return self._rearrange("split")
 
     async def merge_matchers(
         self, _request: Request, _identity: Identity, _query: Query
     ) -> Response:
-        self._matchers_view()
-        return self._begun("merge", self._shell.broker.force_merge(self._shell.now()))
+        return self._rearrange("merge")
 
     def _matchers_view(self) -> MatchersView:
         view = self._shell.broker.view.matchers(self._shell.now())
@@ -300,12 +297,14 @@ class Interface:
             raise HttpError(404, "this broker was given no matchers", hint)
         return view
 
-    def _begun(self, what: str, why_not: str) -> Response:
-        """A rearrangement goes on while others are served: this says that it was begun."""
-        if why_not:
+    def _rearrange(self, kind: Kind, layout: Layout | None = None) -> Response:
+        """Begin a rearrangement of the matchers, which goes on while others are served."""
+        self._matchers_view()
+        shell = self._shell
+        if why_not := shell.broker.rearrange_matchers(kind, shell.now(), layout):
             raise HttpError(409, why_not)
-        self._shell.wake()
-        return json_answer({"asked": what}, 202)
+        shell.wake()
+        return json_answer({"asked": kind}, 202)
 
     # -- looking -------------------------------------------------------------------------------
 
