@@ -91,7 +91,9 @@ def test_unreachable_brokers_are_forgotten_after_a_while_or_for_want_of_room() -
     assert graph.expire(61.0)
     assert graph.records.keys() == {1, 2}
     full = graph_of(1, records, brokers_max=4)
-    assert full.add(Record(5, "b5", 1, 1), 1.0)
+    assert not full.add(Record(5, "b5", 1, 1), 1.0)
+    assert not full.expire(7.0)
+    assert full.add(Record(5, "b5", 1, 1), 7.0)
     assert len(full.records) == 4
     assert {1, 2, 5} <= full.records.keys()
 

@@ -155,7 +155,7 @@ def broken(message: bytes, at: int, value: int) -> bytes:
 
 WHOLE = st.sampled_from(
     [
-        *map(encode, EVERY),
+        *(encode(message) for message in EVERY),
         encode_open(Open(64, 1, 2, 3, 4, 1)),
         encode_frame(9, [(1, 2, 3, 4, 3), (5, 6, 7, 8, 2)], b"abcde and the body"),
         encode_frame(9, [(1, 2, 3, 4, 0)], b""),

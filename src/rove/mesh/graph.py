@@ -27,6 +27,9 @@ HOP_US: Final = 200
 NUMBER_STEP_MAX: Final = 1 << 20
 """By how much a record may be newer than the one before: its broker could not outdo larger lies."""
 
+HURRY: Final = 0.1
+"""Of the time for which unreachable brokers are kept, if there is no room for others."""
+
 
 class Edge(msgspec.Struct, frozen=True, gc=False):
     """One end of a link, as its broker announces it."""
@@ -89,6 +92,7 @@ class Graph:
         self.records: dict[int, Record] = {own.node: own}
         self._brokers_max, self._keep_s = brokers_max, keep_s
         self._heard_at: dict[int, float] = {}
+        """By node: when it could last be reached, or has last sent a record."""
         self._adjacent: dict[int, dict[int, Edge]] | None = None
         """By node and peer: the edges that count."""
         self._ranks: dict[int, int] = {}
@@ -109,7 +113,7 @@ class Graph:
         """Take a record of another broker; whether it was news."""
         known = self.records.get(record.node)
         if known is None:
-            if len(self.records) >= self._brokers_max and not self._make_room():
+            if len(self.records) >= self._brokers_max and not self._make_room(now_s):
                 return False
         elif not _may_replace(record, known):
             return False
@@ -119,16 +123,19 @@ class Graph:
             self._changed()
         return True
 
-    def _make_room(self) -> bool:
-        """Forget the unreachable broker that was silent for longest; whether there was one."""
-        reachable = self.tree(self.own.node)
-        lost = [node for node in self.records if node not in reachable]
-        if lost:
-            self._forget(min(lost, key=lambda node: self._heard_at[node]))
-        return bool(lost)
+    def _make_room(self, now_s: float) -> bool:
+        """Forget the broker that is unreachable for longest; whether there was one to forget."""
+        oldest = min(self._heard_at, key=self._heard_at.__getitem__, default=None)
+        if oldest is None or now_s - self._heard_at[oldest] <= self._keep_s * HURRY:
+            return False
+        self._forget(oldest)
+        return True
 
     def expire(self, now_s: float) -> bool:
-        """Forget brokers that have been unreachable for long; whether there were any."""
+        """Forget brokers that have been unreachable for long; whether there were any.
+
+        Has to be called every few seconds, because it also notes which can be reached.
+        """
         count = len(self.records)
         reachable = self.tree(self.own.node)
         for node in list(self._heard_at):

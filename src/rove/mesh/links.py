@@ -33,6 +33,24 @@ _U32_MAX: Final = 0xFFFF_FFFF
 LinkState = Literal["hello", "welcome", "measuring", "joined"]
 
 
+class Allowance:
+    """So many per second in the long run, and so many at once."""
+
+    def __init__(self, per_s: float, burst: float, now_s: float) -> None:
+        self._per_s, self._burst, self._left = per_s, burst, burst
+        self.at_s = now_s
+
+    def spend(self, now_s: float) -> bool:
+        """One more; whether that is allowed."""
+        gained = max(0.0, now_s - self.at_s) * self._per_s
+        self._left = min(self._left + gained, self._burst)
+        self.at_s = now_s
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
 class Link:
     """What a broker knows of one link."""
 
@@ -60,8 +78,9 @@ class Link:
         self._taken_bytes = self._told_bytes = 0
         self._taken_at_s = now_s
         self._ping_at_s = math.inf
-        self._control_left = float(limits.control_burst)
-        self._control_at_s = now_s
+        self._control = Allowance(limits.control_per_s, limits.control_burst, now_s)
+        self._records = Allowance(limits.records_per_s, limits.records_burst, now_s)
+        self._ignored_records = False
 
     @property
     def is_up(self) -> bool:
@@ -127,14 +146,24 @@ class Link:
         return self.received_bytes
 
     def spend(self, now_s: float) -> None:
-        """One more message other than a frame came; raises if there are too many."""
-        limits = self.limits
-        gained = max(0.0, now_s - self._control_at_s) * limits.control_per_s
-        self._control_left = min(self._control_left + gained, limits.control_burst) - 1
-        self._control_at_s = now_s
-        if self._control_left < 0:
-            what = f"more than {limits.control_per_s:,} messages/s that are no frames"
+        """One more message came that is neither a frame nor a record."""
+        if not self._control.spend(now_s):
+            limits = self.limits
+            what = f"more than {limits.control_per_s:,} messages/s besides frames and records"
             raise MeshError(f"{what}, after the first {limits.control_burst:,}")
+
+    def may_take_record(self, now_s: float) -> bool:
+        """Whether one more record is to be looked at; if not, it is asked for again later."""
+        may_take = self._records.spend(now_s)
+        self._ignored_records |= not may_take
+        return may_take
+
+    def must_ask(self, now_s: float) -> bool:
+        """Whether records were ignored that there is time for now."""
+        if self._ignored_records and self._records.spend(now_s):
+            self._ignored_records = False
+            return True
+        return False
 
     def ping(self, ping: Ping, now_s: float) -> None:
         self.taken(ping.taken, now_s)
@@ -184,7 +213,8 @@ class Link:
         self.heard_at_s += seconds
         self._taken_at_s += seconds
         self._ping_at_s += seconds
-        self._control_at_s += seconds
+        self._control.at_s += seconds
+        self._records.at_s += seconds
         self.clock.forget()
 
     def measure(self, now_s: float) -> bool:

@@ -188,7 +188,7 @@ class MeshNode:
             reason = DUPLICATE if is_quiet else f"{who} closed it: {message.reason}"
             self._close(link, reason, is_quiet=is_quiet)
             return
-        if type(message) is not Open:
+        if type(message) is not Open and type(message) is not Record:
             link.spend(self._now_s)
         if link.is_up:
             self._message_of_neighbour(link, message)
@@ -274,6 +274,10 @@ class MeshNode:
         link.state = "joined"
         self._must_publish = True
         self.tunnels.events.append(NeighbourJoined(link.name, link.number))
+        self._ask(link)
+
+    def _ask(self, link: Link) -> None:
+        """Ask for records that this broker does not have."""
         records = self.graph.records.values()
         link.write(encode(Digest({record.node: record.number for record in records})))
 
@@ -287,6 +291,8 @@ class MeshNode:
                 link.write(encode(record))
 
     def _record(self, link: Link, record: Record) -> None:
+        if not link.may_take_record(self._now_s):
+            return
         if record.node == self.node:
             self._outdo(record.number)
         elif self.graph.add(record, self._now_s):
@@ -474,6 +480,8 @@ class MeshNode:
         for link in list(self.links.values()):
             if (reason := link.tick(now_s)) is not None:
                 self._refuse(link, reason)
+            elif link.must_ask(now_s):
+                self._ask(link)
         if now_s >= self._expire_at_s:
             self._expire_at_s = now_s + self.limits.ping_s
             self._is_dirty |= self.graph.expire(now_s)
