@@ -10,7 +10,7 @@ import pytest
 
 from rove.bench.pipeline.feed import Feed
 from rove.broker.storage.records import LogRow
-from rove.lake.delta import Table
+from rove.lake.delta import DeltaTable
 from rove.lake.log import open_for_writing
 from rove.pipeline.jobs import spark_feeds
 from rove.pipeline.jobs.spark_feeds import (
@@ -186,7 +186,7 @@ def test_compaction_changes_no_number(case: Case) -> None:
         )
     plain, ranked = case.plain(), case.ranked()
     assert (len(plain), len(ranked)) == (40, 40)
-    table = Table(case.reader.uri)
+    table = DeltaTable(case.reader.uri)
     table.compact(1_000_000)
     assert table.files().num_rows == 1
     assert (case.plain(), case.ranked()) == (plain, ranked)

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rove.lake.delta import MissingTableError, Table
+from rove.lake.delta import DeltaTable, MissingTableError
 from rove.lake.storage import Location, open_parquet, resolved
 from rove.pipeline.jobs.notifications import RANKED, SCHEMA, WRITER
 from rove.pipeline.lake import snapshots
@@ -97,7 +97,7 @@ class FeedReader:
         self.lost = 0
         """Publications that are no longer in the lake."""
         self._lake = lake
-        self._table: Table | None = None
+        self._table: DeltaTable | None = None
         self._plain: set[int] = set()
         self._ranked: set[int] = set()
         self._read_up_to = NOTHING
@@ -136,10 +136,10 @@ class FeedReader:
                 yield self._ranked_batch(first, high, offset_after, last)
                 first = high
 
-    def _opened(self) -> Table | None:
+    def _opened(self) -> DeltaTable | None:
         if self._table is None:
             try:
-                self._table = Table(self.uri)
+                self._table = DeltaTable(self.uri)
             except MissingTableError:
                 return None
         return self._table
