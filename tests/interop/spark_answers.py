@@ -180,7 +180,7 @@ def stream_answer(spark: Any, folder: Path) -> list[list[Any]] | str:
     """What the streaming match finds, or why there is none."""
     from rove.pipeline.jobs.job import JobSettings
     from rove.pipeline.jobs.stream import MatchStream
-    from rove.pipeline.spark.older_spark import OldSparkError
+    from rove.pipeline.spark.dialect import OldSparkError
 
     out = folder / spark.version
     settings = JobSettings(lake=folder / "lake", out=folder, once=True, max_rows=50)

@@ -75,7 +75,7 @@ def found(lake: Path) -> list[dict[str, Any]]:
 def test_every_row_is_there_as_it_was(
     tmp_path: Path, stretch_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(migration, "STRETCH_BYTES", stretch_bytes)
+    monkeypatch.setattr(migration, "RANGE_BYTES", stretch_bytes)
     lake = tmp_path / "lake"
     old_lake(lake)
     told: list[tuple[int, int]] = []
@@ -99,7 +99,7 @@ def test_every_row_is_there_as_it_was(
 
 
 def test_killed_anywhere_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(migration, "STRETCH_BYTES", 1)
+    monkeypatch.setattr(migration, "RANGE_BYTES", 1)
     for stop in range(8):
         lake = tmp_path / str(stop) / "lake"
         old_lake(lake)

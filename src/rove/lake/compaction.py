@@ -21,7 +21,8 @@ from typing import Final
 
 import pyarrow.compute as pc
 
-from rove.lake.delta import CHECKPOINT_COMMITS, DeltaTable
+from rove.lake import delta
+from rove.lake.delta import DeltaTable
 
 SMALL_BYTES: Final = 4 * 1024 * 1024
 SMALL_FILES_MAX: Final = 64
@@ -70,7 +71,7 @@ def maintain(table: DeltaTable, by: Sequence[str], begun_at: int, *, grows: bool
     it `grows` by new files. `begun_at` is the version before the commits of the job.
     """
     _compact_days(table, by, grows)
-    if table.version // CHECKPOINT_COMMITS != begun_at // CHECKPOINT_COMMITS:
+    if table.version // delta.CHECKPOINT_COMMITS != begun_at // delta.CHECKPOINT_COMMITS:
         table.vacuum(orphans=True)
 
 

@@ -134,7 +134,7 @@ class DeltaTable:
         return str(self._table.metadata().id)
 
     def has_newer(self) -> bool:
-        """Whether there is a newer commit than the last one read; costs microseconds in a folder."""
+        """Whether there is a newer commit than the last one read; in a folder this costs µs."""
         if self._folder is not None:
             return (self._folder / LOG_FOLDER / f"{self.version + 1:020d}.json").exists()
         before = self.version
@@ -217,7 +217,7 @@ class DeltaTable:
         info: Mapping[str, str] = {},
         numbers: Mapping[str, int] = {},
     ) -> bool:
-        """Add files and remove others in one commit, unless it is there; returns whether it was not.
+        """Add files and remove others in one commit, unless it exists; returns whether it did not.
 
         If two processes commit with the same writer's name at the same time, one gets an error; and
         so does one that removes a file that is removed already. `info` is for readers of the

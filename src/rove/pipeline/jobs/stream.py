@@ -65,8 +65,8 @@ from rove.pipeline.lake.log import Event, Lake
 from rove.pipeline.lake.snapshots import SubscriptionSnapshot
 from rove.pipeline.lake.version_index import RANKED_ROWS, IndexSpec, opened
 from rove.pipeline.ranked.buckets import is_ranked, run_bucket
+from rove.pipeline.spark.dialect import check_streams
 from rove.pipeline.spark.executors import folder_of_process
-from rove.pipeline.spark.older_spark import check_streams
 from rove.pipeline.spark.workers import run_each
 
 if TYPE_CHECKING:

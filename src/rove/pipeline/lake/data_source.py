@@ -47,7 +47,7 @@ from rove.lake.log import (
     read_within,
 )
 from rove.lake.storage import open_parquet, resolved
-from rove.pipeline.spark.older_spark import check_spark, check_streams
+from rove.pipeline.spark.dialect import check_spark, check_streams
 
 try:
     from pyspark.sql.datasource import (
@@ -77,8 +77,8 @@ except ImportError:  # where `check_streams` refuses what needs them
     ReadAllAvailable = ReadLimit = ReadMaxRows = SupportsTriggerAvailableNow = object
 
 from rove.pipeline.spark.broker_sink import BrokerStreamWriter, BrokerWriter, SinkOptions
+from rove.pipeline.spark.dialect import ddl
 from rove.pipeline.spark.executors import check_executors
-from rove.pipeline.spark.sql import ddl
 
 NAME: Final = "rove"
 BEGINNING: Final = NOTHING

@@ -31,8 +31,8 @@ from rove.pipeline.lake.segments import BEGUN_MIN, open_segments, write_segments
 from rove.pipeline.lake.version_index import PAIRS, RANKED_ROWS
 from rove.pipeline.lake.versions import Version, versions_of
 from rove.pipeline.ranked.ranking import is_ranked, rank_rows
+from rove.pipeline.spark.dialect import ddl
 from rove.pipeline.spark.executors import TaskFile, folder_of_process, task_file
-from rove.pipeline.spark.sql import ddl
 from rove.pipeline.spark.workers import in_worker
 
 if TYPE_CHECKING:

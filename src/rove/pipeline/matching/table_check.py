@@ -26,7 +26,7 @@ from rove.lang.printer import name_text
 from rove.lang.tree import Subscription
 from rove.lang.values import Path
 from rove.pipeline.matching.arrow import OBJECT, OPEN, TOPIC, kind_of, path_of
-from rove.pipeline.spark.older_spark import to_arrow_type
+from rove.pipeline.spark.dialect import to_arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

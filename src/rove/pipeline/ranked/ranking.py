@@ -46,9 +46,9 @@ from rove.pipeline.ranked.ranked_tables import (
     conditions,
     ranked_texts,
 )
+from rove.pipeline.spark.dialect import quoted
 from rove.pipeline.spark.executors import TaskFile
 from rove.pipeline.spark.parquet_files import ParquetFiles
-from rove.pipeline.spark.sql import quoted
 from rove.pipeline.spark.workers import in_worker
 
 if TYPE_CHECKING:

@@ -46,9 +46,8 @@ from rove.lake.files import NewFile, write_file
 from rove.lake.storage import Location, child, folders, resolved, shown
 from rove.pipeline.jobs.job import repeat
 from rove.pipeline.jobs.status import StepReport
+from rove.pipeline.spark.dialect import check_spark, quoted
 from rove.pipeline.spark.file_frames import frame_of_files
-from rove.pipeline.spark.older_spark import check_spark
-from rove.pipeline.spark.sql import quoted
 from rove.pipeline.spark.storage_probe import probe
 from rove.pipeline.tables.commits import HOUR_US, ingestions, state_at
 from rove.pipeline.tables.grid import cell_names, square_of

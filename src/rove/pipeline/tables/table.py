@@ -40,8 +40,8 @@ from rove.errors import RoveError
 from rove.lake import delta
 from rove.lake.files import read_columns
 from rove.lake.storage import Location, child, folder_of, folders, resolved, shown
+from rove.pipeline.spark.dialect import quoted
 from rove.pipeline.spark.file_frames import frame_of_files
-from rove.pipeline.spark.sql import quoted
 from rove.pipeline.tables.grid import KM_DEFAULT
 
 NamePath: TypeAlias = tuple[str, ...]
