@@ -6,8 +6,8 @@ import socket
 import msgspec
 import pytest
 
+from rove.base.http import HttpError
 from rove.errors import UsageError
-from rove.monitor.answers import Fault
 from rove.monitor.broker_client import KEPT_MAX, BrokerClient
 from tests.serve.conftest import Running as RunningBroker
 
@@ -86,7 +86,7 @@ def test_a_broker_that_does_not_answer_is_a_fault() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         asked = BrokerClient(f"http://127.0.0.1:{nobody.getsockname()[1]}")
-        with pytest.raises(Fault, match="does not answer") as fault:
+        with pytest.raises(HttpError, match="does not answer") as fault:
             asyncio.run(asked.get("/queues"))
     assert fault.value.status == 502
 

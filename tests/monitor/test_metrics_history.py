@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from rove.base.http import HttpError
 from rove.metrics.database import Database, Reading, Run
-from rove.monitor.answers import Fault
 from rove.monitor.metrics_history import MetricsHistory, moment, points_in
 from tests.monitor.conftest import Running
 
@@ -64,7 +64,7 @@ def test_the_same_question_is_answered_once(filled: str) -> None:
 def test_a_database_that_cannot_be_opened_is_a_fault(tmp_path: str) -> None:
     async def check() -> None:
         history = MetricsHistory(f"{tmp_path}/no/such/folder/metrics")
-        with pytest.raises(Fault) as fault:
+        with pytest.raises(HttpError) as fault:
             await history.series()
         assert fault.value.status == 503
 
@@ -79,9 +79,9 @@ def test_moments() -> None:
     assert found is not None
     assert abs(time.time() - 300 - found) < 60
     for written in ("soon", "nan", "inf", "-inf", "1e300"):
-        with pytest.raises(Fault, match="since is"):
+        with pytest.raises(HttpError, match="since is"):
             moment({"since": written}, "since")
     assert points_in({}) == 600
     for written in ("0", "-1", "1e3", "9999999"):
-        with pytest.raises(Fault, match="points is"):
+        with pytest.raises(HttpError, match="points is"):
             points_in({"points": written})

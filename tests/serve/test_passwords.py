@@ -19,7 +19,6 @@ from rove.serve.passwords import (
     Passwords,
     close_to_others,
     delete_user,
-    is_loopback,
     name_fault,
     permissions_warning,
     set_password,
@@ -259,20 +258,3 @@ def test_by_certificate(users: Passwords) -> None:
     assert door.identify("c", THERE, None, None, "bob") == known
     assert door.identify("c", THERE, "bob", b"whatever", "bob") == known
     assert door.identify("c", THERE, "alice", b"secret", "bob") is None
-
-
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("localhost", True),
-        ("127.8.9.1", True),
-        ("::1", True),
-        ("0.0.0.0", False),
-        ("::", False),
-        ("broker.example", False),
-        ("", False),
-        ("fe80::1%eth0", False),
-    ],
-)
-def test_loopback(address: str, expected: bool) -> None:
-    assert is_loopback(address) == expected

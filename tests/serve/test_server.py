@@ -166,12 +166,12 @@ def test_a_damaged_index_costs_nothing_but_time(
 def test_the_index_is_saved_though_matchers_have_it(start_server: Start, tmp_path: Path) -> None:
     first = start_server(matchers=Matchers(min=1, max=1))
     end_at = time.monotonic() + 3 * PATIENCE_S
-    while not first.look(lambda server: server.shell.broker.router.is_offloaded):
+    while not first.look(lambda server: server.shell.broker.router.expressions.is_offloaded):
         assert time.monotonic() < end_at
         time.sleep(0.02)
     run(subscribe_and_leave(url_of(first)))
     first.stop()
-    saved = Router()
+    saved = Router().expressions
     saved.load((tmp_path / "data" / NAME).read_bytes())
     assert len(saved._saved) == 2
     second = start_server()

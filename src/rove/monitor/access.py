@@ -19,19 +19,22 @@ rebinding), by a `Host` that is not this machine's.
 
 from __future__ import annotations
 
-import base64
 import hmac
-import ipaddress
 import secrets
 import time
 from collections import deque
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.requests import HTTPConnection
 
-from rove.monitor.answers import Fault
+from rove.base.http import (
+    HttpError,
+    basic_authorization,
+    foreign_page_error,
+    is_loopback,
+    requested_host,
+)
 from rove.monitor.broker_client import BrokerClient
 
 SESSION_S: Final = 12 * 3600.0
@@ -76,7 +79,7 @@ class Access:
     # -- who is it -----------------------------------------------------------------------------
 
     async def visitor(self, request: HTTPConnection) -> Visitor:
-        """Who sends a request; a `Fault` for whom may not look."""
+        """Who sends a request; an `HttpError` for whom may not look."""
         self.refuse_foreign_pages(request)
         session = self._session(request)
         if session is not None:
@@ -84,11 +87,11 @@ class Access:
                 return Visitor(None, "", True)
             return await self._judged(session.user, session.authorization)
         if self._key is not None:
-            raise Fault(401, "this needs the monitor's key", KEY_HINT)
+            raise HttpError(401, "this needs the monitor's key", KEY_HINT)
         if not is_local(request):
             if self._broker is None:
-                raise Fault(403, "this monitor serves its own machine only", "give it a key")
-            raise Fault(401, "from another machine one has to log in", LOGIN_HINT)
+                raise HttpError(403, "this monitor serves its own machine only", "give it a key")
+            raise HttpError(401, "from another machine one has to log in", LOGIN_HINT)
         return await self._judged(None, "")
 
     async def _judged(self, user: str | None, authorization: str) -> Visitor:
@@ -96,9 +99,9 @@ class Access:
             return Visitor(user, authorization, True)
         status = await self._status(authorization)
         if status == 401:
-            raise Fault(401, "the broker does not know who this is", LOGIN_HINT)
+            raise HttpError(401, "the broker does not know who this is", LOGIN_HINT)
         if status not in (200, 403):
-            raise Fault(502, f"the broker answers {status} and does not say who this is")
+            raise HttpError(502, f"the broker answers {status} and does not say who this is")
         return Visitor(user, authorization, status == 200)
 
     async def _status(self, authorization: str) -> int:
@@ -106,7 +109,7 @@ class Access:
         assert self._broker is not None
         try:
             answer = await self._broker.get("/clients", {"limit": "1"}, authorization)
-        except Fault:
+        except HttpError:
             # A broker that restarts does not lock out whom it has let in.
             if authorization in self._known:
                 return self._known[authorization]
@@ -117,33 +120,31 @@ class Access:
         return answer.status
 
     def refuse_foreign_pages(self, request: HTTPConnection) -> None:
-        """A `Fault` for a request that a page of another site has made."""
-        origin, host = request.headers.get("origin"), request.headers.get("host", "")
-        if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
-            raise Fault(403, "a page of another site may not ask this")
-        if origin is not None and netloc_of(origin) != host.lower():
-            raise Fault(403, f"a page of {origin[:100]} may not ask this")
+        """An `HttpError` for a request that a page of another site has made."""
+        fault = foreign_page_error(request.headers, checks_port=True)
+        if fault is not None:
+            raise HttpError(403, fault)
 
     # -- logging in ----------------------------------------------------------------------------
 
     async def log_in(self, request: HTTPConnection, user: str, password: str) -> str:
-        """The cookie of a new login; a `Fault` if name and password are not right."""
+        """The cookie of a new login; an `HttpError` if name and password are not right."""
         self.refuse_foreign_pages(request)
         address = request.client.host if request.client is not None else ""
         if max(len(user), len(password)) > LONG_MAX or ":" in user:
-            raise Fault(401, "the user name or the password is wrong")
+            raise HttpError(401, "the user name or the password is wrong")
         self._refuse_guessing(address)
         if self._key is not None and hmac.compare_digest(password.encode(), self._key.encode()):
             return self._opened(_Session(user, "", 0.0, has_key=True))
-        authorization = basic(user, password)
+        authorization = basic_authorization(user, password)
         if self._broker is None or not user:
             self._failed(address)
-            raise Fault(401, "the key is wrong" if self._key else "nobody logs in here")
+            raise HttpError(401, "the key is wrong" if self._key else "nobody logs in here")
         answer = await self._broker.get("/clients", {"limit": "1"}, authorization)
         if answer.status not in (200, 403):
             self._broker.forget(authorization)
             self._failed(address)
-            raise Fault(401, "the user name or the password is wrong")
+            raise HttpError(401, "the user name or the password is wrong")
         return self._opened(_Session(user, authorization, 0.0, has_key=False))
 
     def log_out(self, request: HTTPConnection) -> None:
@@ -165,7 +166,7 @@ class Access:
         now = time.monotonic()
         self._sessions = {token: one for token, one in self._sessions.items() if one.until > now}
         if len(self._sessions) >= SESSIONS_MAX:
-            raise Fault(503, "too many are logged in", "try again later")
+            raise HttpError(503, "too many are logged in", "try again later")
         token = secrets.token_urlsafe(32)
         session.until = now + SESSION_S
         self._sessions[token] = session
@@ -180,17 +181,12 @@ class Access:
         while failures and failures[0] < time.monotonic() - FAILURES_OVER_S:
             failures.popleft()
         if failures is not None and len(failures) >= FAILURES_MAX:
-            raise Fault(429, "too many wrong passwords from there", "wait a minute")
+            raise HttpError(429, "too many wrong passwords from there", "wait a minute")
 
     def _failed(self, address: str) -> None:
         if len(self._failures) >= ADDRESSES_MAX:
             self._failures.clear()
         self._failures.setdefault(address, deque(maxlen=FAILURES_MAX)).append(time.monotonic())
-
-
-def basic(user: str, password: str) -> str:
-    """An `Authorization` header."""
-    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
 def is_local(request: HTTPConnection) -> bool:
@@ -199,32 +195,4 @@ def is_local(request: HTTPConnection) -> bool:
         return False
     if any(name in request.headers for name in ("forwarded", "x-forwarded-for", "x-real-ip")):
         return False
-    return is_loopback(host_name(f"//{request.headers.get('host', '')}"))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or an address is this machine's own."""
-    if host == "localhost":
-        return True
-    try:
-        found = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(found, "ipv4_mapped", None)
-    return bool((mapped or found).is_loopback)
-
-
-def host_name(url: str) -> str:
-    """The host of a URL without its port; empty if there is none."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
-def netloc_of(origin: str) -> str:
-    """Host and port of an origin; empty if there are none."""
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:
-        return ""
+    return is_loopback(requested_host(request.headers))

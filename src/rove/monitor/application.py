@@ -24,8 +24,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from rove import __version__
+from rove.base.http import HttpError
+from rove.base.http_answers import (
+    compressed,
+    error_answer,
+    json_answer,
+    json_bytes,
+    read_body,
+    read_json,
+    routing_error,
+)
 from rove.monitor.access import Access, Visitor
-from rove.monitor.answers import Fault, compressed, fault_answer, json_answer, json_bytes
 from rove.monitor.broker_client import BrokerClient
 from rove.monitor.comparison import compare
 from rove.monitor.hub import PAGES_MAX, Hub, PageConnection
@@ -118,7 +127,7 @@ class Monitor:
             return None
         try:
             answer = await self._broker.get(path, query, visitor.authorization)
-        except Fault:
+        except HttpError:
             return None
         return msgspec.json.decode(answer.body) if answer.status == 200 else None
 
@@ -136,7 +145,7 @@ class Monitor:
         visitor = None
         try:
             visitor = await self.access.visitor(request)
-        except Fault as fault:
+        except HttpError as fault:
             if fault.status != 401:
                 raise
         return json_answer(
@@ -151,7 +160,7 @@ class Monitor:
         )
 
     async def login(self, request: Request) -> Response:
-        asked = await _body(request, Login)
+        asked: Login = read_json(await read_body(request, BODY_BYTES_MAX), Login)
         token = await self.access.log_in(request, asked.user, asked.password)
         cookie = self.access.cookie(token, is_secure=_is_secure(request))
         return json_answer({"user": asked.user or None}, headers={"set-cookie": cookie})
@@ -190,7 +199,7 @@ class Monitor:
         if route == "slow":
             return json_answer(await self._slow.found(broker, visitor.authorization))
         if route not in ROUTES:
-            raise Fault(404, f"there is no {request.url.path}")
+            raise HttpError(404, f"there is no {request.url.path}")
         query = dict(request.query_params)
         answer = await forwarded(broker, route, query, visitor.authorization)
         if answer.status >= 400 and route != "health":
@@ -201,7 +210,7 @@ class Monitor:
         return await self._packed(answer.body, request)
 
     async def explain(self, request: Request, visitor: Visitor) -> Response:
-        body = await body_of(request)
+        body = await read_body(request, BODY_BYTES_MAX)
         answer = await self._the_broker().post("/explain", body, visitor.authorization)
         if answer.status >= 400:
             raise fault_of(answer)
@@ -210,8 +219,8 @@ class Monitor:
     async def rearrange(self, request: Request, visitor: Visitor) -> Response:
         what, broker = request.path_params["what"], self._the_broker()
         if what not in REARRANGEMENTS:
-            raise Fault(404, f"there is no {request.url.path}")
-        body = await body_of(request)
+            raise HttpError(404, f"there is no {request.url.path}")
+        body = await read_body(request, BODY_BYTES_MAX)
         answer = await broker.post(f"/matchers/{what}", body, visitor.authorization)
         if answer.status >= 400:
             raise fault_of(answer)
@@ -221,12 +230,12 @@ class Monitor:
 
     def _the_broker(self) -> BrokerClient:
         if self._broker is None:
-            raise Fault(404, "no broker is watched", "start `rove monitor --broker URL`")
+            raise HttpError(404, "no broker is watched", "start `rove monitor --broker URL`")
         return self._broker
 
     async def jobs(self, _request: Request, _visitor: Visitor) -> Response:
         if self._pipeline is None:
-            raise Fault(404, "no pipeline is watched", "start `rove monitor --pipeline FOLDER`")
+            raise HttpError(404, "no pipeline is watched", "start `rove monitor --pipeline FOLDER`")
         now = time.monotonic()
         if self._jobs is None or self._jobs[0] < now:
             looking = asyncio.create_task(asyncio.to_thread(jobs, self._pipeline))
@@ -251,7 +260,7 @@ class Monitor:
 
     def _the_history(self) -> MetricsHistory:
         if self._history is None:
-            raise Fault(404, "nothing is recorded", "start `rove monitor --database FILE`")
+            raise HttpError(404, "nothing is recorded", "start `rove monitor --database FILE`")
         return self._history
 
     async def _long(self, value: object, request: Request) -> Response:
@@ -269,16 +278,16 @@ class Monitor:
         try:
             await self.access.visitor(socket)
             if len(self.hub.pages) >= PAGES_MAX:
-                raise Fault(503, f"more than {PAGES_MAX} pages are open")
-        except Fault as fault:
-            await socket.send_denial_response(fault_answer(fault))
+                raise HttpError(503, f"more than {PAGES_MAX} pages are open")
+        except HttpError as fault:
+            await socket.send_denial_response(error_answer(fault))
             return
         await socket.accept()
 
         async def may_command() -> str | None:
             try:
                 visitor = await self.access.visitor(socket)
-            except Fault as fault:
+            except HttpError as fault:
                 return fault.error
             return None if visitor.is_admin else "only administrators of the broker may do this"
 
@@ -306,7 +315,7 @@ class Monitor:
             await asyncio.sleep(LOOK_AFTER_S)
             try:
                 await self.access.visitor(socket)
-            except Fault as fault:
+            except HttpError as fault:
                 if fault.status in (401, 403):
                     await socket.close(1008, fault.error)
                     return
@@ -336,7 +345,7 @@ class Monitor:
             Route("/api/runs", self._for_visitors(self.runs)),
             Route("/api/compare", self._for_visitors(self.compare)),
         ]
-        handlers: Any = {Fault: _answer_fault, HTTPException: _answer_404}
+        handlers: Any = {HttpError: _answer_error, HTTPException: _answer_404}
         return _Edge(Starlette(routes=routes, exception_handlers=handlers))
 
     def _for_visitors(
@@ -380,34 +389,12 @@ def _scenarios() -> list[dict[str, Any]]:
     ]
 
 
-async def body_of(request: Request) -> bytes:
-    """The body of a request; a `Fault` for one that is too long."""
-    found = b""
-    async for chunk in request.stream():
-        found += chunk
-        if len(found) > BODY_BYTES_MAX:
-            raise Fault(413, f"this is longer than {BODY_BYTES_MAX} bytes")
-    return found
-
-
-async def _body(request: Request, kind: type[Login]) -> Login:
-    try:
-        return msgspec.json.decode(await body_of(request), type=kind)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise Fault(400, f"the body cannot be read: {error}") from None
-
-
-async def _answer_fault(_request: Request, fault: Any) -> Response:
-    return fault_answer(fault)
+async def _answer_error(_request: Request, fault: Any) -> Response:
+    return error_answer(fault)
 
 
 async def _answer_404(request: Request, error: Any) -> Response:
-    what = error.detail
-    if error.status_code == 404:
-        what = f"there is no {request.url.path}"
-    elif error.status_code == 405:
-        what = f"{request.method} is not for {request.url.path}"
-    return fault_answer(Fault(error.status_code, what, None, error.headers))
+    return error_answer(routing_error(request, error))
 
 
 class _Edge:

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+from rove.base.http import HttpError
 from rove.errors import UsageError
-from rove.monitor.answers import Fault
 
 CONNECTIONS_MAX: Final = 4
 TIMEOUT_S: Final = 10.0
@@ -101,7 +101,9 @@ class BrokerClient:
             except (OSError, http.client.HTTPException) as error:
                 why = getattr(error, "strerror", None) or str(error) or type(error).__name__
                 hint = "is it up, and is this its HTTP interface?"
-                raise Fault(502, f"the broker at {self.url} does not answer: {why}", hint) from None
+                raise HttpError(
+                    502, f"the broker at {self.url} does not answer: {why}", hint
+                ) from None
 
     def _exchange(
         self, method: str, target: str, authorization: str, body: bytes | None

@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
+from rove.base.http import HttpError
 from rove.base.intervals import half_width
 from rove.metrics.database import Database, Points, Run
 from rove.metrics.naming import WORLD, kind_of, labels_of
-from rove.monitor.answers import Fault
 from rove.monitor.metrics_history import POINTS, MetricsHistory
 
 BATCHES_MAX: Final = 20
@@ -58,9 +58,9 @@ async def compare(history: MetricsHistory, query: Mapping[str, str]) -> dict[str
 def _side(written: str, name: str, runs: Mapping[str, Run]) -> ComparedRun:
     run, slash, engine = written.rpartition("/")
     if not slash or not engine:
-        raise Fault(400, f"{name} is {written[:100]!r}", "a run and an engine: RUN/ENGINE")
+        raise HttpError(400, f"{name} is {written[:100]!r}", "a run and an engine: RUN/ENGINE")
     if run not in runs:
-        raise Fault(404, f"there is no run {run[:100]}", "/api/runs has all there are")
+        raise HttpError(404, f"there is no run {run[:100]}", "/api/runs has all there are")
     return ComparedRun(runs[run], engine)
 
 
@@ -73,7 +73,9 @@ def _seconds(query: Mapping[str, str], name: str) -> float | None:
     except ValueError:
         number = math.nan
     if not 0 <= number < 1e9:
-        raise Fault(400, f"{name} is {written[:50]!r}", "seconds since the beginning of the runs")
+        raise HttpError(
+            400, f"{name} is {written[:50]!r}", "seconds since the beginning of the runs"
+        )
     return number
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from rove.monitor.answers import Fault
+from rove.base.http import HttpError
 from rove.monitor.frames import AREAS, ClientAreas, Motion, header_of
 from rove.monitor.world_process import WorldProcess
 from rove.monitor.world_worker import CompleteCommand, ReadHeatMap, RunCommand, WatchEntities
@@ -106,15 +106,15 @@ class Hub:
             self._run_ended()
 
     async def ready(self) -> None:
-        """Wait for a world; a `Fault` if there is none in time."""
+        """Wait for a world; an `HttpError` if there is none in time."""
         if not self.has_world:
-            raise Fault(404, "no world is played here", "start `rove monitor SCENARIO`")
+            raise HttpError(404, "no world is played here", "start `rove monitor SCENARIO`")
         try:
             await asyncio.wait_for(self._ready.wait(), READY_S)
         except TimeoutError:
-            raise Fault(503, "the world is still being made", "try again in a moment") from None
+            raise HttpError(503, "the world is still being made", "try again in a moment") from None
         if self.view is None:
-            raise Fault(503, self._trouble, "say `restart` to try again")
+            raise HttpError(503, self._trouble, "say `restart` to try again")
 
     def present(self) -> dict[str, Any]:
         """The state of the world, and what time it is there."""
@@ -260,9 +260,9 @@ class Hub:
         try:
             answer = await asyncio.wait_for(found, ANSWER_S)
         except TimeoutError:
-            raise Fault(503, "the world does not answer", "try again in a moment") from None
+            raise HttpError(503, "the world does not answer", "try again in a moment") from None
         if "heat" not in answer:
-            raise Fault(503, answer["text"])
+            raise HttpError(503, answer["text"])
         heat: dict[str, Any] = answer["heat"]
         return heat
 

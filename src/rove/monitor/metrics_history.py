@@ -16,9 +16,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from rove.base.http import HttpError
 from rove.metrics.database import Database, DatabaseError
 from rove.metrics.naming import labels_of
-from rove.monitor.answers import Fault
 
 AT_ONCE: Final = 2
 FRESH_S: Final = 1.0
@@ -73,7 +73,7 @@ class MetricsHistory:
             try:
                 return await asyncio.to_thread(lambda: work(self.database()))
             except DatabaseError as error:
-                raise Fault(503, str(error), "is the database up?") from None
+                raise HttpError(503, str(error), "is the database up?") from None
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -89,7 +89,9 @@ class MetricsHistory:
         """A metric over a period, a line for each combination of labels."""
         metric = query.get("metric", "")
         if not metric:
-            raise Fault(400, "which metric?", "/api/points?metric=rove_subscriptions&since=-300")
+            raise HttpError(
+                400, "which metric?", "/api/points?metric=rove_subscriptions&since=-300"
+            )
         labels = {
             name.removeprefix(_LABEL): value
             for name, value in query.items()
@@ -132,7 +134,7 @@ def moment(query: Mapping[str, str], name: str) -> float | None:
     except ValueError:
         number = math.nan
     if not -YEARS_S < number < YEARS_S:
-        raise Fault(400, f"{name} is {written[:50]!r}", "seconds since 1970, or -300 for back")
+        raise HttpError(400, f"{name} is {written[:50]!r}", "seconds since 1970, or -300 for back")
     return time.time() + number if number < 0 else number
 
 
@@ -141,5 +143,5 @@ def points_in(query: Mapping[str, str]) -> int:
     written = query.get("points") or str(POINTS)
     number = int(written) if written.isascii() and written.isdecimal() else 0
     if not 1 <= number <= POINTS_MAX:
-        raise Fault(400, f"points is {written[:50]!r}", f"a whole number, 1 to {POINTS_MAX}")
+        raise HttpError(400, f"points is {written[:50]!r}", f"a whole number, 1 to {POINTS_MAX}")
     return number

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from rove.monitor.answers import Fault
+from rove.base.http import HttpError
 from rove.monitor.broker_client import BrokerAnswer, BrokerClient
 
 ROUTES: Final[dict[str, tuple[str, ...]]] = {
@@ -50,10 +50,10 @@ async def forwarded(
     for name in query:
         if name not in allowed:
             known = ", ".join(allowed) or "none"
-            raise Fault(400, f"{route} takes no {name[:50]}", f"there are {known}")
+            raise HttpError(400, f"{route} takes no {name[:50]}", f"there are {known}")
     if route == "variables":
         if not query.get("client"):
-            raise Fault(400, "whose variables?", "variables?client=NAME")
+            raise HttpError(400, "whose variables?", "variables?client=NAME")
         client = quote(query["client"], safe="")
         return await broker.get(f"/sessions/{client}/variables", None, authorization)
     return await broker.get(_PATHS.get(route, f"/{route}"), query, authorization)
@@ -77,7 +77,7 @@ class SlowConsumers:
         """By client: when its queue was looked at, and how long it was."""
 
     async def found(self, broker: BrokerClient, authorization: str) -> list[dict[str, Any]]:
-        """All of them, the longest queue first; a `Fault` with what the broker refuses."""
+        """All of them, the longest queue first; an `HttpError` with what the broker refuses."""
         limit = {"limit": str(LOOKED_AT)}
         queues, clients = await asyncio.gather(
             broker.get("/queues", limit, authorization),
@@ -160,13 +160,13 @@ def _duration(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
-def fault_of(answer: BrokerAnswer) -> Fault:
+def fault_of(answer: BrokerAnswer) -> HttpError:
     """What the broker refused, as the monitor refuses it."""
     try:
         said = msgspec.json.decode(answer.body)
-        return Fault(answer.status, str(said["error"]), said.get("hint"))
+        return HttpError(answer.status, str(said["error"]), said.get("hint"))
     except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
-        return Fault(502, f"the broker answers {answer.status}, and nothing that can be read")
+        return HttpError(502, f"the broker answers {answer.status}, and nothing that can be read")
 
 
 def jobs(folder: Path) -> list[dict[str, Any]]:

@@ -20,8 +20,9 @@ from typing import Final, TypeAlias
 import msgspec
 import uvicorn
 
+from rove.base.http import is_loopback
 from rove.errors import RoveError, UsageError
-from rove.monitor.access import Access, is_loopback
+from rove.monitor.access import Access
 from rove.monitor.application import Monitor
 from rove.monitor.broker_client import BrokerClient
 from rove.monitor.hub import Hub

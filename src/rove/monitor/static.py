@@ -21,7 +21,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rove.monitor.answers import Fault, takes_gzip
+from rove.base.http import HttpError
+from rove.base.http_answers import accepts_gzip
 
 INDEX: Final = "index.html"
 TYPES: Final = {
@@ -62,16 +63,16 @@ class Files:
         return self._files[path]
 
     def answer(self, path: str, request: Request) -> Response:
-        """A file for whoever asks; 304 if they have it, a `Fault` if there is none."""
+        """A file for whoever asks; 304 if they have it, an `HttpError` if there is none."""
         file = self._files.get(path)
         if file is None:
-            raise Fault(404, f"there is no {request.url.path}")
+            raise HttpError(404, f"there is no {request.url.path}")
         # Checked each time, and not sent again as long as it is the same.
         headers = {"etag": file.etag, "cache-control": "no-cache", "vary": "accept-encoding"}
         if file.etag in request.headers.get("if-none-match", "").replace(" ", "").split(","):
             return Response(status_code=304, headers=headers)
         body = file.body
-        if takes_gzip(request) and len(file.packed) < len(file.body):
+        if accepts_gzip(request) and len(file.packed) < len(file.body):
             body, headers["content-encoding"] = file.packed, "gzip"
         return Response(body, 200, headers, file.type)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from rove.monitor.answers import Fault
+from rove.base.http import HttpError
 from rove.monitor.broker_client import BrokerAnswer, BrokerClient
 from rove.monitor.hub import Hub
 
@@ -35,7 +35,7 @@ async def watch(broker: BrokerClient, hub: Hub) -> None:
 async def _state(broker: BrokerClient) -> str:
     try:
         return state_of(await broker.get("/healthz"))
-    except Fault as fault:
+    except HttpError as fault:
         return fault.error
 
 

@@ -32,6 +32,7 @@ import msgspec
 from msgspec import Meta
 
 from rove.base.documents import nearest, read_tables
+from rove.base.http import is_loopback
 from rove.broker.access import AccessError, AccessRules
 from rove.broker.limits import Limits
 from rove.elastic.view import Layout
@@ -40,7 +41,7 @@ from rove.lake.storage import NAME_BYTES_MAX
 from rove.mqtt.topics import filter_fault
 from rove.policy.limits import PolicyLimits
 from rove.serve.disk.privacy import Readers
-from rove.serve.passwords import Door, Passwords, is_loopback, permissions_warning
+from rove.serve.passwords import Door, Passwords, permissions_warning
 from rove.serve.workers.policy_settings import Policies
 
 Port = Annotated[int, Meta(ge=0, le=65_535)] | Literal["off"]

@@ -20,7 +20,6 @@ import base64
 import contextlib
 import hashlib
 import hmac
-import ipaddress
 import os
 import secrets
 import stat
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from rove.base.files import PRIVATE, replacing
+from rove.base.http import is_loopback
 from rove.broker.access import Identity
 from rove.errors import RoveError
 from rove.serve.disk.privacy import set_mode
@@ -189,19 +189,6 @@ class Door:
         if self.anonymous == "loopback":
             return not self.has_users and is_loopback(peer_address)
         return self.anonymous == "always"
-
-
-def is_loopback(address: str) -> bool:
-    """Whether an address can only be reached from this machine; a name other than `localhost`
-    cannot be known to."""
-    if address == "localhost":
-        return True
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(found, "ipv4_mapped", None)
-    return bool((mapped or found).is_loopback)
 
 
 # --- the file ---------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def test_the_url_may_come_from_a_variable(http_url: str, monkeypatch: pytest.Mon
 
 
 def test_what_is_refused_is_said_with_its_hint(http_url: str) -> None:
-    with pytest.raises(AskingError, match="there is no /nothing; /docs has all there is"):
+    with pytest.raises(AskingError, match="there is no /nothing; /docs lists all routes"):
         broker("--url", http_url).ask("/nothing")
 
 

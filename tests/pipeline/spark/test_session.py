@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from rove.base.processes import cores
 from rove.errors import RoveError, UsageError
 from rove.pipeline.spark.java import Java
 from rove.pipeline.spark.session import (
     SparkError,
     SparkSettings,
     configuration,
-    cores,
     home_without_zip,
     machine_bytes,
     memory_bytes,

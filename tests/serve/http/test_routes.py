@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import time
@@ -13,10 +12,13 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from rove.base.http import basic_authorization
 from rove.broker.context import ExpiredSession
 from rove.broker.limits import Limits
+from rove.mqtt.packets import Reason
 from rove.serve.config import Access, Matchers
 from rove.serve.http.operations import OPERATIONS
+from rove.serve.http.routes import STATUSES
 from rove.serve.passwords import set_password
 from rove.serve.workers.policy_settings import Policies
 from tests.effort import PATIENCE_S
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
 
 
 def basic(user: str, password: str) -> dict[str, str]:
-    encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
-    return {"authorization": f"Basic {encoded}"}
+    return {"authorization": basic_authorization(user, password)}
 
 
 # --- publishing and subscribing -------------------------------------------------------------------
@@ -402,7 +403,7 @@ def test_sessions_that_expired_are_listed_for_administrators(guarded: Running) -
 
 def test_what_is_not_there(server: Running) -> None:
     assert server.get("/nothing").json == {
-        "error": "there is no /nothing", "hint": "/docs has all there is",
+        "error": "there is no /nothing", "hint": "/docs lists all routes",
     }  # fmt: skip
     wrong = server.get("/publish?topic=a")
     assert (wrong.status, wrong.json["error"]) == (405, "GET is not for /publish")
@@ -645,3 +646,28 @@ def test_the_page_has_examples_of_every_route_that_is_no_page() -> None:
             pattern = re.sub(r"\\{\w+\\}", r"[^'/]+", re.escape(operation.public_path))
             asked = re.compile(rf"localhost:8080{pattern}['?]")
             assert any(asked.search(line) for line in EXAMPLES), operation.public_path
+
+
+# --- refusals of the broker -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"),
+    [
+        (Reason.NOT_AUTHORIZED, 403),
+        (Reason.QUOTA_EXCEEDED, 429),
+        (Reason.PACKET_TOO_LARGE, 413),
+        (Reason.TOPIC_NAME_INVALID, 400),
+        (Reason.SERVER_SHUTTING_DOWN, 503),
+        (Reason.SERVER_BUSY, 503),
+        (Reason.SESSION_TAKEN_OVER, 409),
+    ],
+)
+def test_reasons_become_statuses(reason: int, status: int) -> None:
+    assert STATUSES.get(reason, 503) == status
+
+
+def test_every_refusal_is_an_error_of_http() -> None:
+    for reason in Reason:
+        if reason >= Reason.UNSPECIFIED_ERROR:
+            assert 400 <= STATUSES.get(reason, 503) < 600

@@ -8,7 +8,6 @@ variable ROVE_PASSWORD.
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import os
 from typing import TYPE_CHECKING, Any
@@ -101,5 +100,6 @@ def _authorization(user: str | None, password_file: str | None) -> dict[str, str
     password = password_from(password_file)
     if not password:
         raise UsageError(f"{user} needs a password: --password-file or {PASSWORD_VARIABLE}")
-    encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
-    return {"authorization": f"Basic {encoded}"}
+    from rove.base.http import basic_authorization
+
+    return {"authorization": basic_authorization(user, password)}

@@ -10,7 +10,6 @@ An event costs a microsecond or two.
 
 from __future__ import annotations
 
-import base64
 import functools
 import urllib.error
 import urllib.request
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from rove.base.http import basic_authorization
 from rove.errors import RoveError
 from rove.lang.errors import LanguageError
 from rove.lang.parser import parse
@@ -253,5 +253,4 @@ def _pages(url: str, headers: Mapping[str, str]) -> Iterator[Sequence[Mapping[st
 def _authorised(user: str | None, password: str | None) -> dict[str, str]:
     if user is None:
         return {}
-    word = base64.b64encode(f"{user}:{password or ''}".encode()).decode("ascii")
-    return {"Authorization": f"Basic {word}"}
+    return {"Authorization": basic_authorization(user, password or "")}

@@ -19,16 +19,22 @@ curl would have to fetch one first.)
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
+from rove.base.http import (
+    BASIC_HINT,
+    CHALLENGE,
+    HttpError,
+    basic_credentials,
+    foreign_page_error,
+    host_name,
+    is_loopback,
+    requested_host,
+)
 from rove.broker.access import Identity
 from rove.serve.config import Tls
-from rove.serve.http.answers import Fault
-from rove.serve.passwords import Door, is_loopback
+from rove.serve.passwords import Door
 from rove.serve.tls import user_of
 
 CHECKS_MAX = 4
@@ -37,7 +43,6 @@ BROWSER = "Mozilla/"
 """How every browser introduces itself; pages cannot change it in what they may send elsewhere."""
 PROOF = "x-rove"
 """A page may set this header only in requests to its own site: others would have to be allowed."""
-CHALLENGE = {"www-authenticate": 'Basic realm="rove", charset="UTF-8"'}
 
 
 class Guests:
@@ -51,8 +56,8 @@ class Guests:
     async def identify(
         self, headers: Mapping[str, str], address: str, certificate: Mapping[str, Any] | None
     ) -> Identity:
-        """Who it is; a `Fault` for whom nobody knows."""
-        user, password = credentials(headers.get("authorization"))
+        """Who it is; an `HttpError` for whom nobody knows."""
+        user, password = basic_credentials(headers.get("authorization"))
         certificate_user = user_of(certificate, self._tls)
         door = self._door()
         if user is None or certificate_user is not None:
@@ -62,9 +67,9 @@ class Guests:
                 found = await asyncio.to_thread(door.identify, "", address, user, password)
         if found is None:
             what = "the user name or the password is wrong" if user else "this needs a user name"
-            raise Fault(401, what, "send them by Basic authentication (curl -u)", CHALLENGE)
+            raise HttpError(401, what, BASIC_HINT, CHALLENGE)
         if found.user is None and (fault := self.stranger_fault(headers)) is not None:
-            raise Fault(403, fault)
+            raise HttpError(403, fault)
         return found
 
     def stranger_fault(self, headers: Mapping[str, str]) -> str | None:
@@ -72,7 +77,7 @@ class Guests:
         door = self._door()
         if door.anonymous != "loopback" or door.has_users:
             return None
-        host = host_name(f"//{headers.get('host', '')}")
+        host = requested_host(headers)
         if not is_loopback(host):
             return f"this broker serves its own machine only, and is not called {host!r}"
         origin = headers.get("origin")
@@ -86,39 +91,9 @@ def cross_site_fault(headers: Mapping[str, str]) -> str | None:
 
     A browser adds the password that it remembers to what any page sends.
     """
-    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-    if origin is not None:
-        is_own = host_name(origin) == host_name(f"//{headers.get('host', '')}")
-        return None if is_own else f"a page of {origin[:100]} may not do this"
-    if site is not None:
-        # Without an origin, `same-site` is any host beside this one.
-        is_own = site in ("same-origin", "none")
-        return None if is_own else "a page of another site may not do this"
+    fault = foreign_page_error(headers)
+    if fault is not None or "origin" in headers or "sec-fetch-site" in headers:
+        return fault
     if headers.get("user-agent", "").startswith(BROWSER) and PROOF not in headers:
         return f"a browser has to prove whose page asks: send the header {PROOF}: 1, or use https"
     return None
-
-
-def host_name(url: str) -> str:
-    """The host of a URL without its port; empty if there is none."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
-def credentials(header: str | None) -> tuple[str | None, bytes | None]:
-    """User and password of an `Authorization` header; neither if there is none."""
-    if header is None:
-        return None, None
-    scheme, _, encoded = header.partition(" ")
-    try:
-        if scheme.lower() != "basic":
-            raise ValueError
-        user, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
-        if not colon or not user:
-            raise ValueError
-        return user.decode(), password
-    except (ValueError, binascii.Error):
-        hint = "send user and password by Basic authentication (curl -u)"
-        raise Fault(401, "the Authorization header cannot be read", hint, CHALLENGE) from None

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from rove.base.http import HttpError
 from rove.broker.access import Identity
 from rove.broker.publications.publication import RecentPublication
 from rove.broker.sessions.session import Session, Subscription
@@ -31,7 +32,6 @@ from rove.mqtt.packets import Filter
 from rove.mqtt.topics import filter_fault, fits, name_fault
 from rove.policy.jobs import Completed, Deferred, Stopped
 from rove.policy.messages import IncomingMessage
-from rove.serve.http.answers import Fault
 from rove.serve.http.inspection import SubscriptionView, subscription_view
 
 
@@ -114,10 +114,12 @@ def answer(view: BrokerView, question: Question, identity: Identity) -> Explaine
 def _case(view: BrokerView, question: Question, identity: Identity, is_admin: bool) -> Case:
     if isinstance(question.publication, dict):
         if question.topic is None:
-            raise Fault(400, "there is no topic", "a publication that is described needs a topic")
+            raise HttpError(
+                400, "there is no topic", "a publication that is described needs a topic"
+            )
         fault = name_fault(question.topic)
         if fault is not None:
-            raise Fault(400, f"topic: {fault}")
+            raise HttpError(400, f"topic: {fault}")
         at = view.now if question.at is None else question.at
         arrived = IncomingMessage(question.topic, msgspec.json.encode(question.publication))
         attributes = attributes_of(arrived.topic, arrived.payload, ())
@@ -126,7 +128,7 @@ def _case(view: BrokerView, question: Question, identity: Identity, is_admin: bo
     if found is None or not (is_admin or view.may_receive(identity, found.topic)):
         count = view.limits.explain_publications_max
         what = f"no publication {question.publication!r} among the last {count}"
-        raise Fault(404, what, "describe it: a JSON object, and its topic")
+        raise HttpError(404, what, "describe it: a JSON object, and its topic")
     at = question.at or found.at
     if not isinstance(found.payload, bytes):
         return Case(found.topic, None, at, found)
@@ -150,13 +152,13 @@ def _subscriptions(
             found = [] if session is None else list(session.subscriptions.values())
         case _:
             hint = "give its number, or the name of a client, or describe one"
-            raise Fault(400, "which subscription?", hint)
+            raise HttpError(400, "which subscription?", hint)
     mine = identity.user is not None
     found = [
         one for one in found if is_admin or (mine and one.session.identity.user == identity.user)
     ]
     if not found:
-        raise Fault(404, "there is no such subscription", "GET /subscriptions lists them")
+        raise HttpError(404, "there is no such subscription", "GET /subscriptions lists them")
     return found
 
 
@@ -170,13 +172,13 @@ def _described(
 ) -> Subscription:
     fault = filter_fault(described.topic)
     if fault is not None:
-        raise Fault(400, f"topic: {fault}")
+        raise HttpError(400, f"topic: {fault}")
     interest: Interest | None = None
     try:
         if described.filter is not None:
             interest = interest_in(described.filter)
     except LanguageError as error:
-        raise Fault(400, str(error)) from None
+        raise HttpError(400, str(error)) from None
     session = Session("", 0, 5, 0)
     session.identity = identity
     session.me = described.me or {}

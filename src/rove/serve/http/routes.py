@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping
 from email.utils import formatdate
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from starlette.applications import Starlette
@@ -25,17 +25,26 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rove import __version__
+from rove.base.http import HttpError
+from rove.base.http_answers import (
+    CLOSE,
+    error_answer,
+    json_answer,
+    read_body,
+    read_json,
+    routing_error,
+    whole_number,
+)
 from rove.broker.access import Identity
 from rove.broker.sessions.session import Session
 from rove.elastic.view import LAYOUTS, MatchersView
 from rove.metrics.recorder import RecorderState
 from rove.mqtt.packets import Properties, Publish, Reason
 from rove.mqtt.topics import name_fault, text_fault
-from rove.serve.http.answers import Fault, fault_answer, json_answer
 from rove.serve.http.authentication import Guests, cross_site_fault
 from rove.serve.http.events import EventStream, Subscriber
 from rove.serve.http.explaining import Question, answer
-from rove.serve.http.in_process import Refused
+from rove.serve.http.in_process import Publishers, Refused
 from rove.serve.http.inspection import (
     channels,
     clients,
@@ -46,8 +55,7 @@ from rove.serve.http.inspection import (
 )
 from rove.serve.http.openapi import Operation, document, front_page, page
 from rove.serve.http.operations import OPERATIONS
-from rove.serve.http.publishers import Publishers
-from rove.serve.http.requests import Query, body_of, json_of, whole_number
+from rove.serve.http.requests import Query
 from rove.serve.http.subscribing import (
     IDENTIFIER_MAX,
     SubscriptionBody,
@@ -78,6 +86,27 @@ EXPIRY_S_MAX = 0xFFFF_FFFF
 PAGE = 100
 PAGE_MAX = 10_000
 
+STATUSES: Final[Mapping[int, int]] = {
+    Reason.UNSPECIFIED_ERROR: 500,
+    Reason.MALFORMED_PACKET: 400,
+    Reason.PROTOCOL_ERROR: 400,
+    Reason.IMPLEMENTATION_SPECIFIC_ERROR: 400,
+    Reason.CLIENT_ID_NOT_VALID: 403,
+    Reason.BAD_USER_NAME_OR_PASSWORD: 401,
+    Reason.NOT_AUTHORIZED: 403,
+    Reason.BANNED: 403,
+    Reason.SESSION_TAKEN_OVER: 409,
+    Reason.TOPIC_FILTER_INVALID: 400,
+    Reason.TOPIC_NAME_INVALID: 400,
+    Reason.PACKET_TOO_LARGE: 413,
+    Reason.MESSAGE_RATE_TOO_HIGH: 429,
+    Reason.QUOTA_EXCEEDED: 429,
+    Reason.PAYLOAD_FORMAT_INVALID: 400,
+    Reason.QOS_NOT_SUPPORTED: 400,
+}
+"""The status for each reason code of MQTT with which the broker refuses. All other errors are a
+temporary condition of the broker: 503."""
+
 log = events("http")
 
 
@@ -100,11 +129,14 @@ class Interface:
         self.recorder_state: Callable[[], RecorderState] | None = None
         """How the recording of metrics goes, if they are recorded."""
 
+    async def _body(self, request: Request) -> bytes:
+        bytes_max = self._shell.broker.view.limits.http_body_bytes_max
+        return await read_body(request, bytes_max, "limits.http_body_bytes_max", CLOSE)
+
     # -- publishing ----------------------------------------------------------------------------
 
     async def publish(self, request: Request, identity: Identity, query: Query) -> Response:
-        limits = self._shell.broker.view.limits
-        body = await body_of(request, limits.http_body_bytes_max)
+        body = await self._body(request)
         content_type = request.headers.get("content-type")
         packet, id = publication_of(query, body, content_type)
         reason = await self._publishers.publish(identity, packet)
@@ -120,7 +152,7 @@ class Interface:
             await self._publishers.publish(identity, packet)
         except Refused as refused:
             if refused.reason == Reason.IMPLEMENTATION_SPECIFIC_ERROR:
-                raise Fault(404, refused.text) from None
+                raise HttpError(404, refused.text) from None
             raise
         return json_answer({"id": id, "withdrawn": True})
 
@@ -131,7 +163,9 @@ class Interface:
         most = self._shell.broker.view.limits.sse_clients_max
         if len(self._streams) >= most:
             self._shell.broker.counters.quota_hits += 1
-            raise Fault(503, f"more than {most} clients of /subscribe", "limits.sse_clients_max")
+            raise HttpError(
+                503, f"more than {most} clients of /subscribe", "limits.sse_clients_max"
+            )
         transport: asyncio.Transport = request.state.transport
         name = f"{_address(request)}:http"
         subscriber = Subscriber(self._shell, name, identity, transport)
@@ -148,8 +182,8 @@ class Interface:
     async def add_subscription(
         self, request: Request, identity: Identity, _query: Query
     ) -> Response:
-        body = await body_of(request, self._shell.broker.view.limits.http_body_bytes_max)
-        wish = wish_in(_name(request, "client"), json_of(body, SubscriptionBody))
+        body = await self._body(request)
+        wish = wish_in(_name(request, "client"), read_json(body, SubscriptionBody))
         made = await add(self._shell, identity, wish)
         return json_answer(subscription_view(made), 201)
 
@@ -158,7 +192,7 @@ class Interface:
     ) -> Response:
         client, number = _name(request, "client"), whole_number(request.path_params["number"])
         if number is None:
-            raise Fault(404, f"there is no {request.url.path}", "subscriptions have numbers")
+            raise HttpError(404, f"there is no {request.url.path}", "subscriptions have numbers")
         await remove(self._shell, identity, client, number)
         return json_answer({"number": number, "ended": True})
 
@@ -170,9 +204,9 @@ class Interface:
     # -- policies ------------------------------------------------------------------------------
 
     async def set_policy(self, request: Request, identity: Identity, query: Query) -> Response:
-        text = await body_of(request, self._shell.broker.view.limits.http_body_bytes_max)
+        text = await self._body(request)
         if not text.strip():
-            raise Fault(400, "there is no policy in the body", "DELETE takes one away")
+            raise HttpError(400, "there is no policy in the body", "DELETE takes one away")
         return await self._policy(request, identity, query, text, "set")
 
     async def remove_policy(self, request: Request, identity: Identity, query: Query) -> Response:
@@ -187,7 +221,7 @@ class Interface:
             await set_policy(self._shell, identity, client, text, identifier)
         except Refused as refused:
             if refused.reason == Reason.IMPLEMENTATION_SPECIFIC_ERROR:
-                raise Fault(404, refused.text, "GET /subscriptions lists identifiers") from None
+                raise HttpError(404, refused.text, "GET /subscriptions lists identifiers") from None
             raise
         return json_answer({"client": client, "subscription": identifier, done: True})
 
@@ -200,14 +234,14 @@ class Interface:
             seen = self._own(identity, client)
         if broker.policy_limits is None:
             hint = "`enabled` in the section [policies] of its configuration allows them"
-            raise Fault(404, "this broker runs no policies", hint)
+            raise HttpError(404, "this broker runs no policies", hint)
         view = broker.policies(count if seen is None else None)
         return json_answer(policies(view, count, broker.now, seen, is_short=is_short))
 
     def _own(self, identity: Identity, client: str | None) -> set[str]:
         """The clients of a user, or that one if it is the user's."""
         if identity.user is None:
-            raise Fault(403, "without a name nobody has policies of their own here")
+            raise HttpError(403, "without a name nobody has policies of their own here")
         return {
             name
             for name, one in self._shell.broker.view.sessions.items()
@@ -223,10 +257,10 @@ class Interface:
             and session.identity.user == identity.user
         )
         if not is_own and not self._is_admin(identity):
-            raise Fault(403, "these are for the user of the session and for administrators")
+            raise HttpError(403, "these are for the user of the session and for administrators")
         found = broker.view.variables(client)
         if found is None:
-            raise Fault(404, f"there is no session {client!r}", "GET /clients lists them")
+            raise HttpError(404, f"there is no session {client!r}", "GET /clients lists them")
         return json_answer(found)
 
     # -- matchers ------------------------------------------------------------------------------
@@ -235,11 +269,13 @@ class Interface:
         return json_answer(self._matchers_view())
 
     async def switch_layout(self, request: Request, _identity: Identity, _query: Query) -> Response:
-        body = await body_of(request, self._shell.broker.view.limits.http_body_bytes_max)
-        wanted = json_of(body, LayoutBody).layout
+        body = await self._body(request)
+        wanted = read_json(body, LayoutBody).layout
         found = [layout for layout in LAYOUTS if layout == wanted]
         if not found:
-            raise Fault(400, f"there is no layout {wanted[:100]!r}", f"there is {_listed(LAYOUTS)}")
+            raise HttpError(
+                400, f"there is no layout {wanted[:100]!r}", f"there is {_listed(LAYOUTS)}"
+            )
         self._matchers_view()
         return self._begun("layout", self._shell.broker.switch_layout(found[0], self._shell.now()))
 
@@ -259,13 +295,13 @@ class Interface:
         view = self._shell.broker.view.matchers(self._shell.now())
         if view is None:
             hint = "`max` in the section [matchers] of its configuration allows them"
-            raise Fault(404, "this broker was given no matchers", hint)
+            raise HttpError(404, "this broker was given no matchers", hint)
         return view
 
     def _begun(self, what: str, why_not: str) -> Response:
         """A rearrangement goes on while others are served: this says that it was begun."""
         if why_not:
-            raise Fault(409, why_not)
+            raise HttpError(409, why_not)
         self._shell.wake()
         return json_answer({"asked": what}, 202)
 
@@ -295,13 +331,13 @@ class Interface:
             found = [] if session is None else [session]
         if not self._is_admin(identity):
             if identity.user is None:
-                raise Fault(403, "without a name nobody has subscriptions of their own here")
+                raise HttpError(403, "without a name nobody has subscriptions of their own here")
             found = (one for one in found if one.identity.user == identity.user)
         return json_answer(subscriptions(found, after, count))
 
     async def explain(self, request: Request, identity: Identity, _query: Query) -> Response:
-        body = await body_of(request, self._shell.broker.view.limits.http_body_bytes_max)
-        question = json_of(body, Question)
+        body = await self._body(request)
+        question = read_json(body, Question)
         return json_answer(answer(self._shell.broker.view, question, identity))
 
     async def healthz(self, _request: Request, _identity: Identity, _query: Query) -> Response:
@@ -346,7 +382,11 @@ class Interface:
             Route(operation.path, self._endpoint(name, operation), methods=[operation.method])
             for name, operation in OPERATIONS.items()
         ]
-        handlers: Any = {Fault: _answer_fault, Refused: _answer_refused, HTTPException: _answer_404}
+        handlers: Any = {
+            HttpError: _answer_error,
+            Refused: _answer_refused,
+            HTTPException: _answer_404,
+        }
         app = Starlette(routes=routes, exception_handlers=handlers)
         return _Edge(app)
 
@@ -368,11 +408,13 @@ class Interface:
             return Identity()
         headers = dict(request.headers)
         if not operation.is_safe and (fault := cross_site_fault(headers)) is not None:
-            raise Fault(403, fault)
+            raise HttpError(403, fault)
         certificate = request.state.certificate
         identity = await self._guests.identify(headers, _address(request), certificate)
         if operation.access == "admin" and not self._is_admin(identity):
-            raise Fault(403, "this is for administrators", "`admin` in the access rules allows it")
+            raise HttpError(
+                403, "this is for administrators", "`admin` in the access rules allows it"
+            )
         return identity
 
     def _is_admin(self, identity: Identity) -> bool:
@@ -388,7 +430,7 @@ def _name(request: Request, parameter: str) -> str:
     name: str = request.path_params[parameter]
     fault = text_fault(name)
     if fault is not None:
-        raise Fault(400, f"{parameter} {fault}")
+        raise HttpError(400, f"{parameter} {fault}")
     return name
 
 
@@ -409,10 +451,10 @@ def publication_of(query: Query, body: bytes, content_type: str | None) -> tuple
     """The publication that a request asks for, and its id."""
     topic = query.text("topic")
     if topic is None:
-        raise Fault(400, "there is no topic", "POST /publish?topic=air/1")
+        raise HttpError(400, "there is no topic", "POST /publish?topic=air/1")
     fault = name_fault(topic)
     if fault is not None:
-        raise Fault(400, f"topic: {fault}")
+        raise HttpError(400, f"topic: {fault}")
     id = query.text("id") or secrets.token_hex(8)
     user = [("id", id)]
     valid_for = query.text("valid-for")
@@ -432,23 +474,18 @@ def publication_of(query: Query, body: bytes, content_type: str | None) -> tuple
 # --- answering ------------------------------------------------------------------------------------
 
 
-async def _answer_fault(_request: Request, fault: Fault) -> Response:
-    return fault_answer(fault)
+async def _answer_error(_request: Request, fault: HttpError) -> Response:
+    return error_answer(fault)
 
 
 async def _answer_refused(_request: Request, refused: Refused) -> Response:
-    fault = Fault.of(refused.reason, refused.text)
-    headers = {"retry-after": "1"} if fault.status in (429, 503) else {}
-    return fault_answer(Fault(fault.status, fault.error, fault.hint, headers))
+    status = STATUSES.get(refused.reason, 503)
+    headers = {"retry-after": "1"} if status in (429, 503) else {}
+    return error_answer(HttpError(status, refused.text, headers=headers))
 
 
 async def _answer_404(request: Request, error: HTTPException) -> Response:
-    what = error.detail
-    if error.status_code == 404:
-        what = f"there is no {request.url.path}"
-    elif error.status_code == 405:
-        what = f"{request.method} is not for {request.url.path}"
-    return fault_answer(Fault(error.status_code, what, "/docs has all there is", error.headers))
+    return error_answer(routing_error(request, error, "/docs lists all routes"))
 
 
 class _Edge:
@@ -482,5 +519,5 @@ def _is_ambiguous(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 async def _ambiguous(scope: Scope, receive: Receive, send: Send) -> None:
     what = "content-length and transfer-encoding contradict each other"
-    fault = Fault(400, what, "send one of them", {"connection": "close"})
-    await fault_answer(fault)(scope, receive, send)
+    fault = HttpError(400, what, "send one of them", {"connection": "close"})
+    await error_answer(fault)(scope, receive, send)

@@ -13,14 +13,15 @@ from typing import Any
 
 import msgspec
 
+from rove.base.http import HttpError
+from rove.base.http_answers import read_json
 from rove.broker.access import Identity
 from rove.broker.sessions.session import Session, Subscription
 from rove.mqtt.packets import Filter, Properties, Publish
 from rove.mqtt.topics import text_fault
-from rove.serve.http.answers import Fault
 from rove.serve.http.events import INFLIGHT_MAX, Subscriber
 from rove.serve.http.in_process import InProcessClient
-from rove.serve.http.requests import Query, json_of
+from rove.serve.http.requests import Query
 from rove.serve.shell import Shell
 
 EXPIRY_S_MAX = 0xFFFF_FFFF
@@ -87,12 +88,12 @@ def wish_of(query: Query) -> Wish:
     session = query.text("session")
     topics = query.texts("topic")
     if not topics and not session:
-        raise Fault(400, "there is no topic", "GET /subscribe?topic=air/%23 (%23 is #)")
+        raise HttpError(400, "there is no topic", "GET /subscribe?topic=air/%23 (%23 is #)")
     if session == "":
-        raise Fault(400, "session is empty", "give it a name, or leave it out")
+        raise HttpError(400, "session is empty", "give it a name, or leave it out")
     me = query.text("me")
     if me is not None:
-        json_of(me.encode(), dict[str, Any])
+        read_json(me.encode(), dict[str, Any])
     return Wish(
         topics,
         query.text("filter"),
@@ -111,12 +112,12 @@ def wish_in(session: str, body: SubscriptionBody) -> Wish:
     for name in ("topic", "filter", "evolve", "engine", "policy"):
         fault = text_fault(getattr(body, name) or "")
         if fault is not None:
-            raise Fault(400, f"{name} {fault}")
+            raise HttpError(400, f"{name} {fault}")
     highest = {"qos": 2, "identifier": IDENTIFIER_MAX, "session_expiry_s": EXPIRY_S_MAX}
     for name, high in highest.items():
         value = getattr(body, name)
         if not 0 <= value <= high:
-            raise Fault(400, f"{name} is {value}", f"it is a number from 0 to {high}")
+            raise HttpError(400, f"{name} is {value}", f"it is a number from 0 to {high}")
     return Wish(
         [body.topic],
         body.filter,
@@ -182,7 +183,7 @@ async def remove(shell: Shell, identity: Identity, client_id: str, number: int) 
     session = _session(shell, client_id)
     one = next((one for one in session.subscriptions.values() if one.number == number), None)
     if one is None:
-        raise Fault(404, f"{client_id} has no subscription {number}", "GET /subscriptions")
+        raise HttpError(404, f"{client_id} has no subscription {number}", "GET /subscriptions")
     client, is_ours = await _client(shell, identity, client_id, session.expiry_s)
     try:
         only = Properties(user=(("subscription", str(one.identifier)),))
@@ -224,7 +225,7 @@ def _expiry(shell: Shell, client_id: str, wished_s: int) -> int:
 def _session(shell: Shell, client_id: str) -> Session:
     session = shell.broker.view.sessions.get(client_id)
     if session is None:
-        raise Fault(404, f"there is no session {client_id!r}", "GET /clients lists them")
+        raise HttpError(404, f"there is no session {client_id!r}", "GET /clients lists them")
     return session
 
 
@@ -235,10 +236,10 @@ async def _client(
     session = shell.broker.view.sessions.get(client_id)
     if session is not None and session.link is not None:
         if session.identity.user != identity.user:
-            raise Fault(403, "this client id belongs to another user")
+            raise HttpError(403, "this client id belongs to another user")
         if isinstance(session.link.peer, Subscriber):
             return session.link.peer, False
-        raise Fault(409, f"{client_id} is connected by MQTT", "it can do this itself")
+        raise HttpError(409, f"{client_id} is connected by MQTT", "it can do this itself")
     client = InProcessClient(shell, "http", identity)
     # Of what waits it is sent one notification at most, and acknowledges none.
     await client.connect(client_id, clean_start=False, expiry_s=expiry_s, receive_max=1)

@@ -15,7 +15,7 @@ cores busy with other work).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -92,7 +92,7 @@ class ArrayBus:
             known = ", ".join(self._tables) or "none"
             raise WorldError(f"there is no table {name}; there are {known}")
         if not isinstance(table, kind):
-            raise WorldError(f"the table {name} is not of {kind.__name__.strip('_').lower()}")
+            raise WorldError(f"the table {name} is not of {kind.of}")
         return table
 
     # -- topics --------------------------------------------------------------------------
@@ -258,6 +258,8 @@ class ArrayBus:
 class _TopicTable:
     """A topic table: (topic, subscriber) in ascending order."""
 
+    of: ClassVar[str] = "topics"
+
     def __init__(self, form: str, retained: bool) -> None:
         if form.count("{}") != 1:
             raise WorldError(f"the form {form} of a topic has no place or many for a number, {{}}")
@@ -327,6 +329,8 @@ _PLACED: Final = ("x", "y", "reach_x", "reach_y", "vx", "vy", "since")
 
 class _AreaTable:
     """An area table: rectangles by number, with gaps where none is placed."""
+
+    of: ClassVar[str] = "areas"
 
     def __init__(self, form: str, evolve: Evolve) -> None:
         self._design = _DESIGNS[evolve.design]
