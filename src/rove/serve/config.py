@@ -32,6 +32,7 @@ import msgspec
 from msgspec import Meta
 
 from rove.base.documents import nearest, read_tables
+from rove.base.files import Readers
 from rove.base.http import is_loopback
 from rove.broker.access import AccessError, AccessRules
 from rove.broker.limits import Limits
@@ -40,9 +41,8 @@ from rove.errors import RoveError
 from rove.lake.storage import NAME_BYTES_MAX
 from rove.mqtt.topics import filter_fault
 from rove.policy.limits import PolicyLimits
-from rove.serve.disk.privacy import Readers
-from rove.serve.passwords import Door, Passwords, permissions_warning
-from rove.serve.workers.policy_settings import Policies
+from rove.serve.passwords import Authenticator, Passwords, permissions_warning
+from rove.serve.workers.policy_settings import PolicySettings
 
 Port = Annotated[int, Meta(ge=0, le=65_535)] | Literal["off"]
 Kind = Literal["publications", "notifications", "states", "metrics"]
@@ -71,7 +71,7 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of the file."""
 
 
-class Listen(_Section, frozen=True):
+class ListenSettings(_Section, frozen=True):
     """Where clients connect. A host is an address of this machine, `127.0.0.1` only for programs
     on it; a port is a number, 0 for any free port, or "off"."""
 
@@ -96,7 +96,7 @@ class Listen(_Section, frozen=True):
     and publications then travel unprotected, unless a proxy or a private network protects them."""
 
 
-class Data(_Section, frozen=True):
+class DataSettings(_Section, frozen=True):
     """What survives a restart."""
 
     folder: str = "rove-data"
@@ -106,7 +106,7 @@ class Data(_Section, frozen=True):
     but not of the machine, `none` neither (all data are in memory)."""
 
 
-class Access(_Section, frozen=True):
+class AccessSettings(_Section, frozen=True):
     """Who may connect, and what they may do."""
 
     password_file: str = ""
@@ -120,7 +120,7 @@ class Access(_Section, frozen=True):
     it accepts them from anywhere."""
 
 
-class Tls(_Section, frozen=True):
+class TlsSettings(_Section, frozen=True):
     """Certificates, as PEM files."""
 
     certificate: str = ""
@@ -136,7 +136,7 @@ class Tls(_Section, frozen=True):
     its first alternative name (email, DNS or URI)."""
 
 
-class Log(_Section, frozen=True):
+class LogSettings(_Section, frozen=True):
     """What is written to standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -154,7 +154,7 @@ class Channel(_Section, frozen=True):
     keep: tuple[Kind, ...] = ("publications",)
 
 
-class Lake(_Section, frozen=True):
+class LakeSettings(_Section, frozen=True):
     """The Delta table for analysis."""
 
     enabled: bool = True
@@ -184,7 +184,7 @@ class Lake(_Section, frozen=True):
     """How often the broker writes a row to a channel that keeps metrics."""
 
 
-class Metrics(_Section, frozen=True):
+class MetricsSettings(_Section, frozen=True):
     """What is recorded in a metrics database, for charts and comparisons."""
 
     database: str = ""
@@ -207,7 +207,7 @@ class Metrics(_Section, frozen=True):
     leaves that to the pipeline."""
 
 
-class Matchers(_Section, frozen=True):
+class MatcherSettings(_Section, frozen=True):
     """Processes that match for the broker when it has too little time left for everything else."""
 
     layout: Layout = "replicated"
@@ -237,7 +237,7 @@ class Matchers(_Section, frozen=True):
             )
 
 
-class Mqtt(_Section, frozen=True):
+class MqttSettings(_Section, frozen=True):
     """Extensions of the protocol."""
 
     topic_text: bool = False
@@ -248,16 +248,16 @@ class Mqtt(_Section, frozen=True):
 class Config(_Section, frozen=True):
     """All of it."""
 
-    listen: Listen = Listen()
-    data: Data = Data()
-    access: Access = Access()
-    tls: Tls = Tls()
-    log: Log = Log()
-    mqtt: Mqtt = Mqtt()
-    lake: Lake = Lake()
-    metrics: Metrics = Metrics()
-    matchers: Matchers = Matchers()
-    policies: Policies = Policies()
+    listen: ListenSettings = ListenSettings()
+    data: DataSettings = DataSettings()
+    access: AccessSettings = AccessSettings()
+    tls: TlsSettings = TlsSettings()
+    log: LogSettings = LogSettings()
+    mqtt: MqttSettings = MqttSettings()
+    lake: LakeSettings = LakeSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    matchers: MatcherSettings = MatcherSettings()
+    policies: PolicySettings = PolicySettings()
     limits: Limits = Limits()
 
     @property
@@ -512,7 +512,7 @@ def _shown(value: Any) -> str:
 # --- checking -----------------------------------------------------------------------------------
 
 
-class Listener(NamedTuple):
+class ListenerAddress(NamedTuple):
     """One of the places where clients come in."""
 
     name: str
@@ -525,13 +525,13 @@ class Listener(NamedTuple):
         return self.name.endswith("s")
 
 
-def listeners(config: Config) -> list[Listener]:
+def listeners(config: Config) -> list[ListenerAddress]:
     """Those that are not off."""
     found = []
     for name in ("mqtt", "mqtts", "http", "https"):
         port = getattr(config.listen, f"{name}_port")
         if port != "off":
-            found.append(Listener(name, getattr(config.listen, f"{name}_host"), port))
+            found.append(ListenerAddress(name, getattr(config.listen, f"{name}_host"), port))
     return found
 
 
@@ -557,7 +557,7 @@ def find_problems(config: Config) -> Iterator[str]:
     yield from _lake_problems(config)
 
 
-def _exposure(config: Config, listener: Listener) -> Iterator[str]:
+def _exposure(config: Config, listener: ListenerAddress) -> Iterator[str]:
     """Why a listener must not be opened to the network as it is."""
     if is_loopback(listener.host):
         return
@@ -624,7 +624,7 @@ def changes(old: Config, new: Config) -> tuple[list[str], list[str]]:
     )
 
 
-def load_access(config: Config) -> tuple[Door, AccessRules, list[str]]:
+def load_access(config: Config) -> tuple[Authenticator, AccessRules, list[str]]:
     """Who is let in and what they may do, from the files that the configuration names; warnings
     about those files besides. Called again on SIGHUP."""
     settings = config.access
@@ -636,7 +636,9 @@ def load_access(config: Config) -> tuple[Door, AccessRules, list[str]]:
             warnings.append(warning)
         if not passwords.users:
             warnings.append(f"{path} names no user; `rove passwd {path} USER` adds one")
-    door = Door(passwords, settings.anonymous, trusts_certificates=bool(config.tls.client_ca))
+    door = Authenticator(
+        passwords, settings.anonymous, trusts_certificates=bool(config.tls.client_ca)
+    )
     only_ours = settings.anonymous == "loopback" and not config.has_users
     rules = AccessRules.without_file(anonymous_is_admin=only_ours)
     if settings.acl_file:
