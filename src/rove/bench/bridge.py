@@ -26,7 +26,7 @@ from rove.bridge.bridge import Bridge
 from rove.bridge.routes import config_of
 from rove.broker.storage.records import LogRow
 from rove.client import connect
-from rove.serve.disk.lake import Lake
+from rove.serve.disk.lake import LakeAppender
 from rove.testing import broker_processes
 from rove.testing.broker_processes import HOST
 
@@ -61,7 +61,7 @@ def _outward(kafka: KafkaServer, folder: Path, tell: Tell) -> Iterator[Measure]:
     tell("a producer alone")
     plain = _OUTWARD / _produced(kafka, "plain", _OUTWARD)
     yield Measure("bridge.producer", plain, "records/s", note="without a bridge")
-    lake = Lake(folder / "lake")
+    lake = LakeAppender(folder / "lake")
     at_s = time.time()
     for first in range(1, _OUTWARD + 1, 20_000):
         numbers = range(first, min(first + 20_000, _OUTWARD + 1))

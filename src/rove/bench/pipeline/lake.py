@@ -37,7 +37,7 @@ from rove.pipeline.matching.dataframes import match
 from rove.pipeline.matching.index import Index
 from rove.pipeline.spark.parquet_files import ParquetFiles
 from rove.serve.disk.lake import MAINTAIN_S
-from rove.serve.disk.lake import Lake as BrokersLake
+from rove.serve.disk.lake import LakeAppender as BrokersLake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
