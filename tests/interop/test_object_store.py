@@ -20,7 +20,7 @@ from rove.lake.storage import OPTIONS, LakeError, child, clear, read_bytes, remo
 from rove.pipeline.jobs.job import JobSettings
 from rove.pipeline.jobs.notifications import MatchOutput, found_position
 from rove.pipeline.jobs.spark_feeds import FeedOffset, FeedReader
-from rove.pipeline.jobs.status import Progress, Reporter, StatusError, ask_to_stop, held, statuses
+from rove.pipeline.jobs.status import Reporter, StatusError, StepReport, ask_to_stop, held, statuses
 from rove.pipeline.jobs.stream import MatchStream
 from rove.pipeline.lake.data_source import one_slice, whole
 from rove.pipeline.lake.log import Lake as ReadLake
@@ -28,7 +28,7 @@ from rove.pipeline.tables.backtest_sources import TableSource
 from rove.pipeline.tables.backtest_tasks import Example
 from rove.pipeline.tables.ingest import ingest
 from rove.pipeline.tables.table import Table, TablesError, channels
-from rove.serve.disk.lake import Lake
+from rove.serve.disk.lake import LakeAppender
 from tests.effort import PATIENCE_S, is_soak
 from tests.waiting import eventually
 
@@ -54,10 +54,10 @@ def test_it_is_written_read_compacted_and_cleaned(
     location = f"{bucket}/some/lake"
     with pytest.raises(MissingTableError, match=f"there is no table at {location}"):
         delta.Table(location)
-    lake = Lake(location, rows_per_file=4, replaced_hours=0)
+    lake = LakeAppender(location, rows_per_file=4, replaced_hours=0)
     lake.take(rows(1, 10))
     assert lake.files == 3
-    again = Lake(location, replaced_hours=0)
+    again = LakeAppender(location, replaced_hours=0)
     again.take(rows(5, 12))
     log = Log(location)
     assert (log.position(), log.channels()) == (12, ["a/b"])
@@ -81,7 +81,7 @@ def test_typed_tables_are_made_read_and_kept_few_there(
     with pytest.raises(TablesError, match=f"no table of the channel 'a/b' in {tables}; `rove"):
         Table(tables, "a/b").read()
     assert channels(tables) == []
-    writer = Lake(lake)
+    writer = LakeAppender(lake)
     count = 5
     for number in range(count):
         taken = [
@@ -119,10 +119,10 @@ def test_a_store_that_fails_and_loses_answers_has_each_row_once(
     monkeypatch.setattr("rove.lake.compaction.SMALL_FILES_MAX", 6)
     steps = 60 if is_soak() else 6
     done = failures = 0
-    lake: Lake | None = None
+    lake: LakeAppender | None = None
     while done < steps:
         try:
-            lake = lake or Lake(unreliable)
+            lake = lake or LakeAppender(unreliable)
             lake.take(rows(max(1, 5 * done - 7), 5 * done + 5))  # some come again
             done += 1
             lake.maintain(time.time())
@@ -193,7 +193,7 @@ def test_a_job_says_how_it_is_and_is_stopped_in_a_store(
         statuses(out)
     with held(f"{out}/match", "match"):
         reporter = Reporter(f"{out}/match", "match")
-        reporter.progress(Progress(position=7))
+        reporter.progress(StepReport(position=7))
         assert [(one.job, one.state, one.position) for one in statuses(out)] == [
             ("match", "running", 7),
         ]  # fmt: skip

@@ -18,17 +18,17 @@ from rove.broker.counters import BrokerCounters
 from rove.broker.storage.records import LogRow
 from rove.errors import UsageError
 from rove.lake.log import open_for_writing
-from rove.metrics.database import Database, Progress, Reading, Rollup
-from rove.metrics.points import RESOLUTIONS_S
+from rove.metrics.database import Database, JobProgress, Reading, Rollup
+from rove.metrics.records import RESOLUTIONS_S
 from rove.pipeline.jobs import metrics
 from rove.pipeline.jobs.job import JobContext, JobSettings
 from rove.pipeline.jobs.metrics import FILES_MAX, JOB, RollupReport, run_job, run_once
 from rove.pipeline.jobs.registry import run_jobs
 from rove.pipeline.jobs.status import Reporter
 from rove.pipeline.lake.log import Lake
-from rove.serve.config import Channel, Config, Data, Listen
-from rove.serve.config import Lake as LakeSettings
-from rove.serve.disk.lake import Lake as LakeFolder
+from rove.serve.config import Channel, Config, DataSettings, ListenSettings
+from rove.serve.config import LakeSettings as LakeSettings
+from rove.serve.disk.lake import LakeAppender as LakeFolder
 from tests.effort import PATIENCE_S
 from tests.serve.conftest import Running
 
@@ -278,7 +278,7 @@ def test_a_run_that_failed_is_done_again(tmp_path: Path, monkeypatch: pytest.Mon
             patch.setattr("rove.pipeline.jobs.metrics.roll_up", lambda *_: iter([None]))
             with pytest.raises(AttributeError):
                 run_once(lake, database)
-        assert database.progress(JOB) == Progress()
+        assert database.progress(JOB) == JobProgress()
         assert run_once(lake, database, FILES_MAX).rows == 30
         assert_equal(everything(database), expected(rows))
 
@@ -352,8 +352,8 @@ def test_what_brokers_counted_adds_up_over_restarts(tmp_path: Path) -> None:
     """Real ones: what they write is what is read here."""
     kept = LakeSettings(channels=(Channel("b", (), ("metrics",)),), seconds_per_file=0.05)
     config = Config(
-        listen=Listen(mqtt_port=0, http_port=0),
-        data=Data(folder=str(tmp_path)),
+        listen=ListenSettings(mqtt_port=0, http_port=0),
+        data=DataSettings(folder=str(tmp_path)),
         lake=kept,
     )
     for publications in (5, 3):
