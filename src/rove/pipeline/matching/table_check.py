@@ -193,4 +193,4 @@ def _cure(kind: str, wanted: str) -> str:
         return "name one of its members, with a dot"
     if kind in _CASTS:
         return f"compare it with a {kind}, or cast the column: .cast('{cast}')"
-    return "no text can compare that; make a number or a string of it first"
+    return "no expression can compare that type; convert it to a number or a string first"
