@@ -21,7 +21,6 @@ from rove.mesh.interest import (
     merging,
     outbox,
     regions,
-    summary,
 )
 from rove.mesh.interest import covering as covering_module
 from rove.mqtt.topics import fits
@@ -287,7 +286,7 @@ MUTATIONS: tuple[tuple[Covering, Any, str, Any], ...] = (
     ("lazy", outbox.Outbox, "hold", lambda *_: None),
     ("off", outbox.Outbox, "_stay", lambda *_: None),
     ("off", envelopes.Envelope, "is_due", lambda *_: False),
-    ("off", summary, "expression_of", _narrow),
+    ("off", covering_module, "expression_of", _narrow),
     ("lazy", regions, "includes", lambda *_: True),
     ("merged", merging, "_covers", lambda *_: True),
     ("merged", outbox.Outbox, "hold", lambda *_: None),

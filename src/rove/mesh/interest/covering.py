@@ -17,10 +17,10 @@ from collections import deque
 
 import msgspec
 
-from rove.lang import Subscription, Verdict, covers
+from rove.lang import Subscription, Verdict, covers, to_text
 from rove.mesh.interest.boxes import BoxTable
 from rove.mesh.interest.outbox import Outbox
-from rove.mesh.interest.regions import Region, region_covers
+from rove.mesh.interest.regions import Region, expression_of, region_covers
 from rove.mesh.interest.topic_filters import FilterIndex
 
 _PROOFS_MAX = 2
@@ -32,12 +32,12 @@ class Interest(msgspec.Struct, eq=False):
 
     topic_filter: str
     region: Region
-    expression: str | None
-    """What would be sent for it alone; None wants everything on the topic filter."""
     accepted_at_s: float | None = None
     """When `t` was 0, if the region uses `t`."""
     condition: Subscription | None = None
-    """For proofs; None where the region is not all of a subscription, or needs none."""
+    """What the subscriber wrote; None where the region is made from it."""
+    wants_all: bool = False
+    """Whether it wants everything on the topic filter, payloads of any form included."""
     entry: int | None = None
     """Its own entry, if it has one."""
     root: Interest | None = None
@@ -46,17 +46,13 @@ class Interest(msgspec.Struct, eq=False):
     slot: int = -1
     is_removed: bool = False
 
-
-def interest(
-    topic_filter: str,
-    region: Region,
-    accepted_at_s: float,
-    expression: str | None,
-    condition: Subscription | None = None,
-) -> Interest:
-    """An interest; the time of acceptance counts only if the region uses `t`."""
-    accepted = accepted_at_s if region.uses_time else None
-    return Interest(topic_filter, region, expression, accepted, condition)
+    def expression(self) -> str | None:
+        """What is sent for it alone. To write it takes longer than to find what covers it."""
+        if self.wants_all:
+            return None
+        if self.condition is not None:
+            return to_text(self.condition)
+        return expression_of(self.region.conjunctions)
 
 
 class PlainTable:
@@ -68,7 +64,7 @@ class PlainTable:
     def add(self, one: Interest, now_s: float) -> None:
         """Send what a subscription wants, unless it never matches anything."""
         if one.region.conjunctions:
-            one.entry = self._outbox.put(one.topic_filter, one.expression, one.accepted_at_s)
+            one.entry = self._outbox.put(one.topic_filter, one.expression(), one.accepted_at_s)
 
     def remove(self, one: Interest, now_s: float) -> None:
         """Withdraw it."""
@@ -196,7 +192,7 @@ class CoveringTable:
 
     def _make_root(self, one: Interest, now_s: float, *, urgent: bool) -> None:
         one.entry = self._outbox.put(
-            one.topic_filter, one.expression, one.accepted_at_s, urgent=urgent
+            one.topic_filter, one.expression(), one.accepted_at_s, urgent=urgent
         )
         if self._active:
             for root in self._roots_within(one):
@@ -238,10 +234,8 @@ class CoveringTable:
 
 def _covers(a: Interest, b: Interest) -> bool:
     """Whether `a` certainly covers `b`, whose topic filter it covers."""
-    if a.expression is None:
-        return True
-    if b.expression is None:
-        return False  # it also wants payloads that no expression can look into
+    if a.wants_all or b.wants_all:
+        return a.wants_all
     same_time = a.accepted_at_s == b.accepted_at_s
     return region_covers(a.region, b.region, same_time=same_time)
 

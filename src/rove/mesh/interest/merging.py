@@ -48,10 +48,22 @@ class Piece(msgspec.Struct, eq=False):
 
     topic_filter: str
     region: Region
-    expression: str | None
     accepted_at_s: float | None
+    whole: Interest | None = None
+    """The interest that it is all of, if it is."""
     members: Members | None = None
     """Those of its node, itself among them."""
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether it wants everything on the topic filter."""
+        return self.whole is not None and self.whole.wants_all
+
+    def expression(self) -> str | None:
+        """What is sent for it alone."""
+        if self.whole is not None:
+            return self.whole.expression()
+        return expression_of(self.region.conjunctions)
 
 
 class Members(msgspec.Struct, eq=False):
@@ -82,6 +94,11 @@ class MergedNode(msgspec.Struct, eq=False):
     """The entries that this one replaces, until it is put."""
     held: set[int] = msgspec.field(default_factory=set)
     """The entries of dissolved nodes that stay until this one is sent."""
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether it wants everything on the topic filter."""
+        return self.expression is None
 
     @property
     def size_bytes(self) -> int:
@@ -190,7 +207,7 @@ class MergedTable:
                     self._join(group.by_slot[slot], piece, held_by)
                     return
         topic_filter = piece.topic_filter if home is None else home.topic_filter
-        node = MergedNode(topic_filter, piece.region, piece.expression, piece.accepted_at_s)
+        node = MergedNode(topic_filter, piece.region, piece.expression(), piece.accepted_at_s)
         piece.members = node.members = Members(node, {id(piece): piece})
         node.is_urgent = held_by is None
         node.held = set() if held_by is None else {held_by}
@@ -359,22 +376,19 @@ def _pieces_of(one: Interest) -> list[Piece]:
     """The conjunctions of a subscription; of many, the last ones share their box."""
     at, found = one.accepted_at_s, one.region.conjunctions
     if len(found) == 1:
-        return [Piece(one.topic_filter, one.region, one.expression, at)]
+        return [Piece(one.topic_filter, one.region, at, one)]
     regions = [region_of((conjunction,)) for conjunction in found[:PIECES_MAX]]
     for conjunction in found[PIECES_MAX:]:
         regions[-1] = hull(regions[-1], region_of((conjunction,)))
-    return [
-        Piece(one.topic_filter, r, expression_of(r.conjunctions), at if r.uses_time else None)
-        for r in regions
-    ]
+    return [Piece(one.topic_filter, r, at if r.uses_time else None) for r in regions]
 
 
 def _covers(node: MergedNode, piece: Piece | MergedNode) -> bool:
     """Whether a node whose arrays cover those of a piece, or of another node, covers it."""
-    if node.expression is None or node.region.is_box:
-        return node.expression is None or piece.expression is not None
-    if piece.expression is None:
-        return False
+    if node.expression is None or piece.wants_all:
+        return node.expression is None
+    if node.region.is_box:
+        return True
     same_time = node.accepted_at_s == piece.accepted_at_s
     return region_covers(node.region, piece.region, same_time=same_time)
 

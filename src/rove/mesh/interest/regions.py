@@ -17,7 +17,7 @@ from zlib import crc32
 
 import msgspec
 
-from rove.lang import Subscription, parse, to_text
+from rove.lang import parse, to_text
 from rove.lang.canonical_form import as_condition
 from rove.lang.errors import LanguageError
 from rove.lang.limits import NORMALISING_STEPS_MAX, TEXT_BYTES_MAX
@@ -235,8 +235,3 @@ _SURE_BYTES = 1_000
 
 def _is_plain(conjunction: Conjunction) -> bool:
     return not conjunction.atoms and all(type(s) is Attribute for s in conjunction.sets)
-
-
-def condition_text(subscription: Subscription) -> str:
-    """The condition of a subscription alone: what is selected and ranked is decided elsewhere."""
-    return to_text(Subscription(subscription.condition))

@@ -32,19 +32,19 @@ from rove.lang.normal_form import Conjunction, NormalForm, holds
 from rove.lang.oracle import NO_STATE, Publication, State
 from rove.lang.tree import Me, Time
 from rove.lang.values import change_state
-from rove.mesh.interest.covering import CoveringTable, Interest, PlainTable, interest
+from rove.mesh.interest.covering import CoveringTable, Interest, PlainTable
 from rove.mesh.interest.entries import Changes, Entry
 from rove.mesh.interest.envelopes import Envelope
 from rove.mesh.interest.merging import MergedTable
 from rove.mesh.interest.outbox import Outbox, Pace
-from rove.mesh.interest.regions import ALL, condition_text, expression_of, mentions, region_of
+from rove.mesh.interest.regions import ALL, mentions, region_of
 from rove.mesh.interest.time_error import with_time_error
 from rove.mqtt.topics import fits, split_shared
 
 Covering: TypeAlias = Literal["off", "lazy", "active", "merged"]
 DEFAULT_BUDGET_BYTES = 64 * 1024
-WORK_MAX = 200
-"""How many subscriptions are placed anew in one call of `advance`; each takes some 50 µs."""
+WORK_MAX = 50
+"""How many subscriptions are placed anew in one call of `advance`; each takes 50 to 300 µs."""
 WORK_PER_S = 2_000
 """How many are in one second: a tenth of one processor."""
 _WORK_EVERY_S = 0.02
@@ -250,11 +250,8 @@ def _table(covering: Covering, budget_bytes: int, outbox: Outbox) -> _Table:
 
 def _interest(local: _Local, found: tuple[Conjunction, ...], *, is_whole: bool) -> Interest:
     region = region_of(found)
+    at = local.accepted_at_s if region.uses_time else None
     if local.subscription is None:
-        return interest(local.topic_filter, region, local.accepted_at_s, None)
-    if is_whole:
-        condition = Subscription(local.subscription.condition)
-        text = condition_text(condition)
-        return interest(local.topic_filter, region, local.accepted_at_s, text, condition)
-    text_or_all = expression_of(found) if found else None
-    return interest(local.topic_filter, region, local.accepted_at_s, text_or_all)
+        return Interest(local.topic_filter, region, at, wants_all=True)
+    condition = Subscription(local.subscription.condition) if is_whole else None
+    return Interest(local.topic_filter, region, at, condition)
