@@ -27,6 +27,10 @@ class MeshLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     publish_s: float = 1.0
     """How often at most changes of measured delays and clocks are announced."""
 
+    settle_s: float = 0.01
+    """How long at most further changes of the network are awaited after one, before the ways of
+    tunnels are looked for again. The first change is acted upon at once."""
+
     # --- links ---
 
     hello_s: float = 5.0

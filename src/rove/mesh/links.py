@@ -54,9 +54,19 @@ class Allowance:
 class Link:
     """What a broker knows of one link."""
 
-    def __init__(self, number: int, now_s: float, limits: MeshLimits, *, outgoing: bool) -> None:
+    def __init__(
+        self,
+        number: int,
+        now_s: float,
+        limits: MeshLimits,
+        *,
+        outgoing: bool,
+        expected: str | None = None,
+    ) -> None:
         self.number = number
         self.outgoing = outgoing
+        self._expected = expected
+        """The only name that the other side may have, if that is known."""
         self.opened_at_s = self.heard_at_s = now_s
         self.limits = limits
         self.reader = MessageReader()
@@ -91,6 +101,21 @@ class Link:
     def name(self) -> str:
         """Of the neighbour; empty before its HELLO."""
         return "" if self.peer is None else self.peer.name
+
+    def refusal(self, own: Hello) -> str | None:
+        """Why the other side may not join, by what it has said of itself; None if it may."""
+        peer = self.peer
+        assert peer is not None
+        if peer.node == own.node:
+            return f"{own.name} cannot join itself"
+        if self._expected is not None and peer.name != self._expected:
+            return f"{peer.name} has authenticated as {self._expected}, and may have no other name"
+        if peer.protocol != own.protocol:
+            return f"{peer.name} uses protocol {peer.protocol}, and {own.name} {own.protocol}"
+        if peer.version.split(".")[0] != own.version.split(".")[0]:
+            versions = f"{peer.name} is Rove {peer.version[:20]!r}, and {own.name} {own.version!r}"
+            return f"{versions}: brokers of one network need the same major version"
+        return None
 
     def was_heard_lately(self, now_s: float) -> bool:
         return now_s - self.heard_at_s <= HEARD_LATELY * self.limits.ping_s

@@ -141,7 +141,7 @@ class Open(msgspec.Struct, frozen=True):
     yours: int
     """The last number of the target that it received; 0 if none."""
     reason: int
-    """Why it was reset, an index of `tunnels.REASONS`."""
+    """Why it was reset, an index of `tunnel.REASONS`."""
 
 
 Head = tuple[int, int, int, int, int]
