@@ -20,22 +20,21 @@ WORKERS_MIN: Final = 2
 
 
 class PolicySettings(PolicyLimits, frozen=True, forbid_unknown_fields=True):
-    """A few lines of code per subscriber that decide what it is sent, and what they may use. What
-    goes beyond a limit is stopped: that message is not sent, and the subscriber is told."""
+    """Limits of the code that decides what a subscriber is sent. A call that exceeds a limit is
+    stopped: its message is not sent, and the subscriber gets a notice."""
 
     enabled: bool = True
-    """Whether subscribers may have policies. If not, setting one is refused, and those that were
-    kept are not asked: everything is sent as it came."""
+    """Whether subscribers may have policies. If not, setting one is refused, and stored ones do
+    not run: every message is sent unchanged."""
     isolation: Isolation = "none"
-    """Where policies run: `none`, within the broker as long as they are quick, and in worker
-    processes when they are not; `process`, always in worker processes, which have no rights but to
-    compute. Choose that if you do not trust whoever may set one."""
+    """Where policies run: `none`, in the broker while they are fast, and otherwise in worker
+    processes; `process`, always in worker processes, which can only compute. Choose `process` if
+    you do not trust the users who may set policies."""
     workers: Annotated[int, Meta(ge=0)] = 0
-    """How many worker processes there may be. 0: as many as cores, less one for the broker, and at
-    least two: one is left to what takes a few milliseconds. They are started when there is
-    something to do for them."""
+    """The maximum of worker processes. 0: one fewer than cores, but at least two, because one is
+    reserved for short calls. They are started when there is work."""
     report_s: Seconds = 30.0
-    """How often clients are asked to report their battery, their network and what else is known."""
+    """How often clients should report their battery, their network and other variables."""
 
     @property
     def limits(self) -> PolicyLimits:
