@@ -135,9 +135,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_page_fails(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_page_fails(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "page.md").write_text(WRONG[name])
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     with pytest.raises(pages.PageError, match=r"^page\.md:\d: "):
