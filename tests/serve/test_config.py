@@ -254,9 +254,10 @@ def test_the_ways_out_that_are_named_work() -> None:
     assert check(load(overrides=public | USERS)) == []
     assert check(load(overrides=public | {"tls.client_ca": "ca.pem"})) == []
     plain = {"listen.mqtt_host": "0.0.0.0", "listen.plain_text_in_public": True}
-    assert "passwords may travel unprotected" in check(load(overrides=plain | USERS))[0]
+    assert "passwords may be sent unprotected" in check(load(overrides=plain | USERS))[0]
     assert (
-        "let in without a name" in check(load(overrides=public | {"access.anonymous": "always"}))[0]
+        "anybody who reaches a listener may connect"
+        in check(load(overrides=public | {"access.anonymous": "always"}))[0]
     )
 
 
@@ -296,8 +297,8 @@ def test_any_number_of_listeners_may_take_a_free_port() -> None:
 
 
 def test_what_is_unwise_is_said() -> None:
-    assert "the machine stops" in check(load(overrides={"data.durability": "process"}))[0]
-    assert "the broker stops" in check(load(overrides={"data.durability": "none"}))[0]
+    assert "the machine crashes" in check(load(overrides={"data.durability": "process"}))[0]
+    assert "the broker crashes" in check(load(overrides={"data.durability": "none"}))[0]
     assert "are off" in check(load(overrides=TLS))[0]
 
 

@@ -134,7 +134,7 @@ def test_names_that_are_missing_or_many(certificate: Any, expected: str | None) 
         ({"certificate": pem("server.key")}, "server.key; it holds a private key"),
         ({"key": pem("server.pem")}, "server.pem; it holds a certificate"),
         ({"key": pem("README.md")}, "README.md; it should be PEM"),
-        ({"key": pem("encrypted.key")}, "is encrypted, and a broker has nobody to ask"),
+        ({"key": pem("encrypted.key")}, "is encrypted, and a broker cannot ask"),
         ({"client_ca": pem("README.md")}, "[tls] client_ca: there is no certificate in"),
     ],
 )

@@ -298,18 +298,18 @@ class Reconfigurer:
         for own in self._own_cells():
             ids = own.stateless_ids()
             if ids or not plain:
-                plain.append(self._taken_over(matcher, own, ids, is_kept=False))
+                plain.append(self._taken_over(matcher, own, ids, is_stateful=False))
         coming = Replicated(plain) if self._is_one_replica(plain) else Partitioned(plain)
         c.next_layout = coming
         yield from self._caught_up(plain)
         kept = [
-            self._taken_over(matcher, own, kept_ids, is_kept=True)
+            self._taken_over(matcher, own, kept_ids, is_stateful=True)
             for own in self._own_cells()
             if (kept_ids := own.stateful_ids())
         ]
         c.current, c.next_layout = coming, None
-        c.kept = kept
-        c.kept_owner = {id: cell for cell in kept for id in cell.ids}
+        c.stateful = kept
+        c.stateful_owner = {id: cell for cell in kept for id in cell.ids}
         c.is_offloaded = True
         self._made = []
         self._went_out()
@@ -318,18 +318,20 @@ class Reconfigurer:
     def _is_one_replica(self, plain: Sequence[CellRecord]) -> bool:
         return self.layout == "replicated" and len(plain) == 1
 
-    def _taken_over(self, matcher: int, own: Cell, ids: set[int], *, is_kept: bool) -> CellRecord:
+    def _taken_over(
+        self, matcher: int, own: Cell, ids: set[int], *, is_stateful: bool
+    ) -> CellRecord:
         c = self._c
         path = c.matchers.new_path()
         try:
-            c.matchers.write(path, own.save(stateless=not is_kept, stateful=is_kept))
+            c.matchers.write(path, own.save(stateless=not is_stateful, stateful=is_stateful))
         except OSError as error:
             c.matchers.forget(path)
             raise GivenUp(f"{path} cannot be written: {error.strerror}") from None
-        cell = c.new_cell(matcher, is_kept=is_kept, snapshot=path)
+        cell = c.new_cell(matcher, is_stateful=is_stateful, snapshot=path)
         self._made.append(cell)
         cell.ids = ids
-        if is_kept:
+        if is_stateful:
             cell.held = frozenset(int(cast(SupportsInt, key)) for key in own.live_keys())
             cell.filters = Counter(c.find(id).filter for id in ids)
             cell.next_change_at = own.next_change_at()
@@ -360,10 +362,10 @@ class Reconfigurer:
 
     def _come_in(self) -> Steps:
         c = self._c
-        moved = sum(len(cell.ids) for cell in (*c.current.cells, *c.kept))
+        moved = sum(len(cell.ids) for cell in (*c.current.cells, *c.stateful))
         if not isinstance(c.current, Replicated) and len(c.current.cells) > 1:
             moved += yield from self._rebuilt("replicated", sorted(c.members)[:1])
-        for cell in (*c.current.cells[:1], *c.kept):
+        for cell in (*c.current.cells[:1], *c.stateful):
             yield from self._freshly_saved(cell)
         c.come_in()
         for matcher in list(c.members):
@@ -422,7 +424,7 @@ class Reconfigurer:
     def _rebuilt(self, layout: Layout, matchers: Sequence[int]) -> Steps:
         """New plain cells for a layout, filled from the texts, take the place of the old."""
         c = self._c
-        cells = [c.new_cell(matcher, is_kept=False) for matcher in matchers]
+        cells = [c.new_cell(matcher, is_stateful=False) for matcher in matchers]
         self._made += cells
         ids = sorted({id for cell in c.current.cells for id in cell.ids})
         coming = self._arranged(layout, cells, ids)
@@ -457,20 +459,20 @@ class Reconfigurer:
     # -- kept cells ----------------------------------------------------------------------------
 
     def _kept_at(self, matcher: int) -> int:
-        return sum(len(cell.ids) for cell in self._c.kept if cell.matcher == matcher)
+        return sum(len(cell.ids) for cell in self._c.stateful if cell.matcher == matcher)
 
     def _spread_kept(self) -> Steps:
         """Give matchers that have no kept subscriptions some of those that others have."""
         c = self._c
         moved = 0
-        for cell in [one for one in c.kept if not one.ids]:
-            c.kept.remove(cell)
+        for cell in [one for one in c.stateful if not one.ids]:
+            c.stateful.remove(cell)
             c.close(cell)
-        while c.kept:
+        while c.stateful:
             without = [one for one in sorted(c.members) if not self._kept_at(one)]
-            cells_at = Counter(cell.matcher for cell in c.kept)
-            together = [cell for cell in c.kept if cells_at[cell.matcher] > 1]
-            largest = max(together or c.kept, key=lambda cell: len(cell.ids))
+            cells_at = Counter(cell.matcher for cell in c.stateful)
+            together = [cell for cell in c.stateful if cells_at[cell.matcher] > 1]
+            largest = max(together or c.stateful, key=lambda cell: len(cell.ids))
             if not without or not (together or len(largest.ids) > 1):
                 break
             # Halving whenever there is one that could be moved would leave ever more cells.
@@ -485,7 +487,7 @@ class Reconfigurer:
         # Both from the same file and the same commands, at this very moment.
         copy = self._copy(cell, matcher)
         self._take_over(cell, copy, set(cell.ids))
-        c.kept.remove(cell)
+        c.stateful.remove(cell)
         c.close(cell)
         if copy.extra:
             self._extra.append(copy)
@@ -493,7 +495,7 @@ class Reconfigurer:
 
     def _kept_moved(self, leaving: Sequence[int], staying: Sequence[int]) -> Steps:
         moved = 0
-        while going := [cell for cell in self._c.kept if cell.matcher in leaving]:
+        while going := [cell for cell in self._c.stateful if cell.matcher in leaving]:
             moved += yield from self._moved(going[0], min(staying, key=self._kept_at))
         return moved
 
@@ -513,10 +515,10 @@ class Reconfigurer:
         copy.ids = going
         cell.ids -= going
         for id in going:
-            c.kept_owner[id] = copy
+            c.stateful_owner[id] = copy
         for one in (cell, copy):
             one.filters = Counter(c.find(id).filter for id in one.ids)
-        c.kept.append(copy)
+        c.stateful.append(copy)
         self._made = [made for made in self._made if made is not copy]
 
     def _remove_extra(self) -> None:
@@ -550,7 +552,7 @@ class Reconfigurer:
 
     def _copy(self, cell: CellRecord, matcher: int) -> CellRecord:
         c = self._c
-        copy = c.new_cell(matcher, is_kept=cell.is_kept, snapshot=cell.snapshot)
+        copy = c.new_cell(matcher, is_stateful=cell.is_stateful, snapshot=cell.snapshot)
         self._made.append(copy)
         copy.ids, copy.extra = set(cell.ids), set(cell.extra)
         copy.next_change_at = cell.next_change_at

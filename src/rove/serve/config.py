@@ -1,16 +1,16 @@
-"""The configuration: what can be set, where it comes from, and what is refused.
+"""The configuration: its keys, where values come from, and which are refused.
 
 A value comes from the command line, else from the environment, else from the file, else it is the
-default. The classes below are the reference: their fields are the keys, the text below a field is
-what `rove config` prints and what stands in `rove.example.toml`, both read from this file, so that
-there is one explanation of each key.
+default. The classes below are the reference: their fields are the keys, and the text below a field
+is printed by `rove config` and written to `rove.example.toml`, so that each key has one
+explanation.
 
-Every value is converted on its own, so that an error names the file, the section, the key, the
-value and what would be allowed; a name that does not exist is refused with the nearest that does,
-because a limit that is misspelt is a limit that is not set.
+Every value is converted separately, so that an error names the file, the section, the key, the
+value and what is allowed. An unknown name is refused, with the nearest known one, because a limit
+that is misspelt is a limit that is not set.
 
 **Closed by default**: listeners are on loopback. `check` refuses a configuration that would open
-the broker to the network without authentication or without TLS, and names the ways out.
+the broker to the network without authentication or without TLS, and names alternatives.
 
 Reading all of it takes a few milliseconds and happens at the start and on SIGHUP.
 """
@@ -60,11 +60,11 @@ PATH_KEYS: Final = frozenset({
     "access.acl_file", "access.password_file", "data.folder", "lake.folder", "metrics.database",
     "tls.certificate", "tls.client_ca", "tls.key",
 })  # fmt: skip
-"""Relative ones in a file are meant relative to that file."""
+"""In a file, relative paths are relative to that file."""
 
 
 class ConfigError(RoveError):
-    """The configuration cannot be understood, or is refused."""
+    """The configuration is invalid or refused."""
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,13 +72,13 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ListenSettings(_Section, frozen=True):
-    """Where clients come in. A host is an address of this machine, `127.0.0.1` only for programs
-    on it; a port is a number, 0 for any that is free, or "off"."""
+    """Where clients connect. A host is an address of this machine, `127.0.0.1` for programs on this
+    machine only; a port is a number, 0 for any free port, or "off"."""
 
     mqtt_host: str = "127.0.0.1"
     """MQTT over TCP, in plain text."""
     mqtt_port: Port = 1883
-    """1883 is what clients try unless told otherwise."""
+    """1883 is the default of most clients."""
     mqtts_host: str = "127.0.0.1"
     """MQTT over TLS; needs a certificate in `[tls]`."""
     mqtts_port: Port = "off"
@@ -92,60 +92,62 @@ class ListenSettings(_Section, frozen=True):
     https_port: Port = "off"
     """Usually 8443."""
     plain_text_in_public: bool = False
-    """Dangerous: lets `mqtt_host` and `http_host` be addresses that others can reach. Passwords
-    and publications then travel unprotected, unless a proxy or a private network protects them."""
+    """Dangerous: allows `mqtt_host` and `http_host` to be addresses that other machines can reach.
+    Passwords and publications are then sent unprotected, unless a proxy or a private network
+    protects them."""
 
 
 class DataSettings(_Section, frozen=True):
     """What survives a restart."""
 
     folder: str = "rove-data"
-    """Sessions, queues and what is retained. One broker at a time."""
+    """For sessions, queues and retained publications. One broker at a time may use it."""
     durability: Literal["full", "process", "none"] = "full"
-    """What "acknowledged" survives: `full` the loss of power, `process` the death of the broker
+    """What acknowledged changes survive: `full` a power failure, `process` a crash of the broker
     but not of the machine, `none` nothing (all is in memory)."""
 
 
 class AccessSettings(_Section, frozen=True):
-    """Who is let in, and what they may do."""
+    """Who may connect, and what they may do."""
 
     password_file: str = ""
     """Users and hashes of their passwords, written by `rove passwd`. Empty: no passwords."""
     acl_file: str = ""
-    """Rules of access. Empty: everybody who is let in may publish and subscribe, and the user
-    called `admin` is administrator."""
+    """The access rules. Empty: everybody who may connect may publish and subscribe, and the user
+    `admin` is an administrator."""
     anonymous: Literal["loopback", "never", "always"] = "loopback"
-    """Clients without a user name: `loopback` lets them in from this machine, and only while there
-    are neither passwords nor client certificates; `never`; `always` is dangerous: from anywhere."""
+    """Whether clients may connect without a user name: `loopback` from this machine, and only while
+    there are neither passwords nor client certificates; `never`; `always` from anywhere, which is
+    dangerous."""
 
 
 class TlsSettings(_Section, frozen=True):
     """Certificates, as PEM files."""
 
     certificate: str = ""
-    """The broker's certificate, followed by those between it and its authority."""
+    """The broker's certificate, followed by the intermediate ones."""
     key: str = ""
     """Its private key, not encrypted, readable by the broker only."""
     client_ca: str = ""
-    """The authority whose client certificates are trusted. Empty: none are asked for."""
+    """The authority whose client certificates are trusted. Empty: no client certificates."""
     client_certificates: Literal["optional", "required"] = "optional"
-    """Whether a client may come without one, when there is a `client_ca`."""
+    """Whether clients need a certificate if there is a `client_ca`."""
     user_from: Literal["common-name", "alternative-name"] = "common-name"
-    """What in a client's certificate is the user's name: the common name of its subject, or its
-    first alternative name (email, DNS or URI)."""
+    """The user name in a client certificate: the common name of its subject, or its first
+    alternative name (email, DNS or URI)."""
 
 
 class LogSettings(_Section, frozen=True):
-    """What is written to standard error."""
+    """The log on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least important events to write."""
+    """The lowest level to write."""
     format: Literal["text", "json"] = "text"
     """`text` for people, `json` for programs: one object per line."""
 
 
 class Channel(_Section, frozen=True):
-    """A part of the lake with a name."""
+    """A named part of the lake."""
 
     name: str
     topics: tuple[str, ...]
@@ -154,77 +156,76 @@ class Channel(_Section, frozen=True):
 
 
 class LakeSettings(_Section, frozen=True):
-    """What is written as a Delta table, for analysis."""
+    """The Delta table that the broker writes, for analysis."""
 
     enabled: bool = True
     """Whether channels are written at all."""
     folder: str = ""
-    """Where: a folder, or a URI such as `s3://bucket/lake`. Empty: `lake` in the folder of
-    `[data]`."""
+    """A folder, or a URI such as `s3://bucket/lake`. Empty: `lake` in the folder of `[data]`."""
     readers: Readers = "owner"
-    """Who on this machine may read it: `owner` the broker's own user, `group` its group as well
-    (for a Spark of another user), `everybody`. The rest of `[data]` stays private in any case."""
+    """Who on this machine may read it: `owner` the broker's user, `group` its group as well (for
+    Spark under another user), `everybody`. The rest of `[data]` always stays private."""
     channels: tuple[Channel, ...] = ()
-    """What is kept: `{ name = "air", topics = ["air/#"], keep = ["publications"] }` each; `keep`
-    names any of publications, notifications, states and metrics (of the whole broker, whatever the
-    topics). None: nothing is written."""
+    """What is written: a list of `{ name = "air", topics = ["air/#"], keep = ["publications"] }`;
+    `keep` has any of publications, notifications, states and metrics (of the whole broker,
+    whatever the topics). Without channels, nothing is written."""
     subscriptions: bool = True
-    """Whether it is also kept who subscribed to what and when, and the subscribers' states: what
-    the pipeline needs to find out who was notified. Is never deleted."""
+    """Whether subscriptions and subscribers' states are also written, which the pipeline needs to
+    find out who was notified. They are never deleted."""
     keep_days: NotNegative = 0
     """Files older than this are deleted; 0 keeps them for ever."""
     keep_bytes: Annotated[int, Meta(ge=0)] = 0
-    """When all files together are larger the oldest are deleted; 0 is no bound."""
+    """If all files together are larger, the oldest are deleted; 0 is no limit."""
     rows_per_file: Annotated[int, Meta(ge=1)] = 65_536
-    """A file is closed when it has as many rows,"""
+    """A file is written when it has this many rows,"""
     seconds_per_file: Annotated[float, Meta(gt=0)] = 1.0
-    """or when its first row has waited that long."""
+    """or when its first row has waited this long."""
     metrics_every_s: Annotated[float, Meta(gt=0)] = 10.0
     """How often a channel that keeps metrics gets a row of them."""
 
 
 class MetricsSettings(_Section, frozen=True):
-    """What is recorded in a metrics database, for charts and comparisons."""
+    """The recording of metrics in a database, for charts and comparisons."""
 
     database: str = ""
-    """A file of SQLite, or a URL such as `postgresql+psycopg://user:password@host/name` or
+    """An SQLite file, or a URL such as `postgresql+psycopg://user:password@host/name` or
     `mysql+pymysql://…`. Empty: nothing is recorded."""
     every_s: Annotated[float, Meta(gt=0)] = 1.0
     """How often."""
     record: tuple[str, ...] = ("*",)
-    """Which metrics, by name; `*` is any characters: `rove_publications_*`."""
+    """The metrics to record, by name; `*` stands for any characters: `rove_publications_*`."""
     leave_out: tuple[str, ...] = ()
-    """Which of these not, by name likewise."""
+    """The metrics among them to leave out, by name likewise."""
     broker: str = ""
-    """What this broker is called in the label `broker`. Empty: there is no such label; where
-    several share a database each needs a name."""
+    """The value of the label `broker`. Empty: no such label; brokers that share a database each
+    need a name."""
     buffer: Annotated[int, Meta(ge=1)] = 100_000
-    """Readings that are kept in memory while the database cannot be written. More than these, the
+    """How many readings are kept in memory while the database cannot be written. Beyond that the
     oldest are dropped, and counted."""
     keep_raw_hours: NotNegative = 24
-    """Readings older than this are removed from the database, whoever wrote them; 0 leaves that to
-    the pipeline."""
+    """Readings older than this are removed from the database, those of other writers too; 0 leaves
+    that to the pipeline."""
 
 
 class MatcherSettings(_Section, frozen=True):
-    """Processes that match for the broker when it has too little time left for everything else."""
+    """Processes that match for the broker when it has too little idle time."""
 
     layout: Layout = "replicated"
-    """How subscriptions are spread over them: `replicated`, each has all and gets some of the
-    publications; `partitioned`, each has some and gets all publications; `hierarchical`, one has
-    those that cover the others, which get only what these let through."""
+    """How subscriptions are distributed: `replicated`, each matcher has all of them and gets some
+    publications; `partitioned`, each has some of them and gets all publications; `hierarchical`,
+    one has those that cover others, and the others get only publications that match there."""
     min: Annotated[int, Meta(ge=0)] = 0
-    """The least number of them; 0 lets the broker match by itself as long as it has time."""
+    """The minimum number of matchers; with 0 the broker matches by itself while it has time."""
     max: Annotated[int, Meta(ge=0)] | Literal["auto"] = "auto"
-    """The greatest number of them. `auto`: one for each core, none where there is only one core."""
+    """The maximum number of matchers. `auto`: one per core, none on a single core."""
     window_messages: Annotated[int, Meta(ge=1)] = 10_000
-    """A matcher is judged by its last messages, so many of them."""
+    """The number of recent messages by which a matcher is judged."""
     split_below: Share = 0.2
-    """When less than this share of their time was idle there are to be more matchers,"""
+    """If matchers were idle for less than this share of their time, there will be more,"""
     merge_above: Share = 0.7
-    """and fewer when it was more than this."""
+    """and fewer if it was more than this."""
     pause_s: Annotated[float, Meta(gt=0, le=86_400)] = 2.0
-    """The least time between two rearrangements."""
+    """The minimum time between two reconfigurations."""
 
     def __post_init__(self) -> None:
         if isinstance(self.max, int) and self.min > self.max:
@@ -237,15 +238,15 @@ class MatcherSettings(_Section, frozen=True):
 
 
 class MqttSettings(_Section, frozen=True):
-    """How the protocol is understood."""
+    """Options of the protocol."""
 
     topic_text: bool = False
-    """Whether `topic?text` in a SUBSCRIBE of version 3.1.1 is a topic filter and a subscription's
-    text. Off, because a question mark is an ordinary character of a topic."""
+    """Whether `topic?text` in a SUBSCRIBE of version 3.1.1 is a topic filter and a filter
+    expression. Off, because a question mark is an ordinary character in topics."""
 
 
 class Config(_Section, frozen=True):
-    """All of it."""
+    """The whole configuration."""
 
     listen: ListenSettings = ListenSettings()
     data: DataSettings = DataSettings()
@@ -265,7 +266,7 @@ class Config(_Section, frozen=True):
 
     @property
     def has_users(self) -> bool:
-        """Whether anybody could prove who they are."""
+        """Whether users can authenticate."""
         return bool(self.access.password_file or self.tls.client_ca)
 
 
@@ -273,7 +274,7 @@ class Config(_Section, frozen=True):
 
 
 class Key(NamedTuple):
-    """One thing that can be set."""
+    """A key of the configuration."""
 
     section: str
     name: str
@@ -287,7 +288,7 @@ class Key(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """The name of it in the environment."""
+        """Its variable in the environment."""
         return f"{ENVIRONMENT_PREFIX}{self.section}__{self.name}".upper()
 
     @property
@@ -302,7 +303,7 @@ def keys() -> Mapping[str, Key]:
     found = {}
     for section in msgspec.structs.fields(Config):
         texts = _explanations(section.type)
-        # What a section adds to what it took over comes first.
+        # The keys that a section adds to inherited ones come first.
         own, fields = section.type.__annotations__, msgspec.structs.fields(section.type)
         for field in sorted(fields, key=lambda each: each.name not in own):
             default, text = field.default, texts.get(field.name, "")
@@ -312,16 +313,16 @@ def keys() -> Mapping[str, Key]:
 
 
 def section_explanation(section: str) -> str:
-    """What a section is about."""
+    """The explanation of a section."""
     kinds = {field.name: field.type for field in msgspec.structs.fields(Config)}
     return " ".join((inspect.getdoc(kinds[section]) or "").split())
 
 
 def _explanations(struct: type) -> dict[str, str]:
-    """The texts below the fields of a class; Python itself forgets them, the source does not."""
+    """The texts below the fields of a class, from the source: Python does not keep them."""
     try:
         source = inspect.getsource(struct)
-    except OSError:  # installed without sources: it works, unexplained
+    except OSError:  # installed without sources: it works without explanations
         return {}
     (definition,) = ast.parse(textwrap.dedent(source)).body
     assert isinstance(definition, ast.ClassDef)
@@ -335,12 +336,12 @@ def _explanations(struct: type) -> dict[str, str]:
 
 
 def value_of(config: Config, key: Key) -> Any:
-    """What is set."""
+    """The value of a key."""
     return getattr(getattr(config, key.section), key.name)
 
 
 def described(kind: Any) -> str:
-    """What a type allows, for people."""
+    """The values that a type allows, for people."""
     return _described(msgspec.inspect.type_info(kind))
 
 
@@ -397,7 +398,7 @@ def load_with_origins(
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Loaded:
-    """The same, with where everything came from."""
+    """The same, with the origin of every value."""
     values: dict[str, Any] = {}
     origins = dict.fromkeys(keys(), "default")
     sources = (
@@ -445,7 +446,7 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
 
 
 def _is_meant_for_us(variable: str, known: Mapping[str, Key]) -> bool:
-    """Other programs may have variables that begin likewise: only what looks like a key counts."""
+    """Other programs may have variables with our prefix: only those that resemble a key count."""
     near = difflib.get_close_matches(variable, known, n=1, cutoff=0.85)
     return "__" in variable or bool(near)
 
@@ -462,7 +463,7 @@ def _from_command_line(overrides: Mapping[str, Any]) -> Iterator[Setting]:
 
 
 def _converted_text(key: Key, text: str, where: str) -> Any:
-    """A value that came as text: as it is where a text is allowed, otherwise as TOML has it."""
+    """A value given as text: taken as it is if the key allows text, otherwise parsed as TOML."""
     try:
         return msgspec.convert(text, key.kind)
     except msgspec.ValidationError:
@@ -512,7 +513,7 @@ def _shown(value: Any) -> str:
 
 
 class ListenerAddress(NamedTuple):
-    """One of the places where clients come in."""
+    """An address where clients connect."""
 
     name: str
     """`mqtt`, `mqtts`, `http` or `https`."""
@@ -525,7 +526,7 @@ class ListenerAddress(NamedTuple):
 
 
 def listeners(config: Config) -> list[ListenerAddress]:
-    """Those that are not off."""
+    """The listeners that are on."""
     found = []
     for name in ("mqtt", "mqtts", "http", "https"):
         port = getattr(config.listen, f"{name}_port")
@@ -535,7 +536,7 @@ def listeners(config: Config) -> list[ListenerAddress]:
 
 
 def check(config: Config) -> list[str]:
-    """Refuse what is unsafe or cannot work; return warnings about what is allowed but unwise."""
+    """Refuse settings that are unsafe or cannot work; return warnings about risky ones."""
     problems = list(find_problems(config))
     if problems:
         raise ConfigError("; ".join(problems))
@@ -543,7 +544,7 @@ def check(config: Config) -> list[str]:
 
 
 def find_problems(config: Config) -> Iterator[str]:
-    """What keeps a broker with this configuration from starting, one line each."""
+    """The reasons why a broker with this configuration cannot start, one line each."""
     open_ones = listeners(config)
     if not open_ones:
         yield "every listener is off: nobody could connect; set one of the ports in [listen]"
@@ -557,7 +558,7 @@ def find_problems(config: Config) -> Iterator[str]:
 
 
 def _exposure(config: Config, listener: ListenerAddress) -> Iterator[str]:
-    """Why a listener must not be opened to the network as it is."""
+    """Why a listener must not be opened to the network."""
     if is_loopback(listener.host):
         return
     where = f"[listen] {listener.name}_host = {listener.host!r} can be reached from other machines"
@@ -604,12 +605,12 @@ def _lake_problems(config: Config) -> Iterator[str]:
 
 def _warnings(config: Config) -> Iterator[str]:
     if config.access.anonymous == "always":
-        yield '[access] anonymous = "always": whoever reaches a listener is let in without a name'
+        yield '[access] anonymous = "always": anybody who reaches a listener may connect'
     if config.listen.plain_text_in_public:
-        yield "[listen] plain_text_in_public: passwords may travel unprotected"
+        yield "[listen] plain_text_in_public: passwords may be sent unprotected"
     if config.data.durability != "full":
         loss = "the machine" if config.data.durability == "process" else "the broker"
-        yield f"[data] durability: what was acknowledged is lost when {loss} stops suddenly"
+        yield f"[data] durability: acknowledged changes are lost if {loss} crashes"
     if config.tls.certificate and not any(each.is_encrypted for each in listeners(config)):
         yield "[tls] certificate is set but mqtts_port and https_port are off"
 
@@ -624,8 +625,8 @@ def changes(old: Config, new: Config) -> tuple[list[str], list[str]]:
 
 
 def load_access(config: Config) -> tuple[Authenticator, AccessRules, list[str]]:
-    """Who is let in and what they may do, from the files that the configuration names; warnings
-    about those files besides. Called again on SIGHUP."""
+    """Authentication and access rules, from the files that the configuration names, and warnings
+    about these files. Called again on SIGHUP."""
     settings = config.access
     passwords, warnings = None, []
     if settings.password_file:
@@ -658,7 +659,7 @@ def _access_text(path: Path) -> str:
 
 
 def example() -> str:
-    """`rove.example.toml`: every key with its default and its explanation."""
+    """The text of `rove.example.toml`: every key with its default and its explanation."""
     lines = [
         "# Every key of Rove's configuration with its default. Keep only what you change.",
         "# Written by `rove config --example`; `docs/operations.md` says more.",
@@ -679,7 +680,7 @@ def _comment(text: str) -> list[str]:
 
 
 def toml_value(value: Any) -> str:
-    """A value as a TOML file would have it."""
+    """A value in TOML."""
     match value:
         case bool():
             return "true" if value else "false"
