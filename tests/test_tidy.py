@@ -20,6 +20,7 @@ from typing import NamedTuple
 import pytest
 
 from rove.cli import COMMANDS
+from rove.cli.bench import SUITES
 
 ROOT = Path(__file__).resolve().parent.parent
 FUNCTION_LINES_MAX = 60
@@ -34,7 +35,9 @@ ENTRY_POINTS = {
     "rove.lang",
     "rove.match",
     "rove.testing",
-} | {command.module for command in COMMANDS.values()}
+}
+ENTRY_POINTS |= {command.module for command in COMMANDS.values()}
+ENTRY_POINTS |= {suite.partition(":")[0] for suite in SUITES.values()}
 
 # Test files that belong to no single module. Keep it short: each needs a reason.
 CROSS_CUTTING_TESTS = {

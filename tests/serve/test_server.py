@@ -118,13 +118,13 @@ def test_ranked_subscriptions_that_are_restored_before_the_kernels_become_quick(
     for thread in threading.enumerate():
         if thread.name == "rove-warm-up":
             thread.join()
-    may_load, quick = threading.Event(), engine.kernel()
+    may_load, quick = threading.Event(), engine.search_kernel
 
     def load(*, ranked: bool) -> None:
         may_load.wait(PATIENCE_S)
-        engine._kernel = quick
+        engine.search_kernel = quick
 
-    monkeypatch.setattr(engine, "_kernel", None)
+    monkeypatch.setattr(engine, "search_kernel", None)
     monkeypatch.setattr(engine, "warm_up", load)
     plain_publish, plain = RankedWindow.publish, []
 
@@ -150,7 +150,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def is_merged(server: Server) -> bool:
-    return engine.kernel() is not None and server.shell.broker.merge_due() is None
+    return engine.search_kernel is not None and server.shell.broker.merge_due() is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense" * 1000, None])
