@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 from rove.broker.access import AccessError, Identity
 from rove.broker.limits import Limits
 from rove.serve.config import (
-    Channel,
-    Config,
     ConfigError,
     changes,
     check,
@@ -33,6 +31,7 @@ from rove.serve.config import (
     value_of,
 )
 from rove.serve.passwords import set_password
+from rove.serve.settings import Channel, Config
 
 ROOT = Path(__file__).resolve().parents[2]
 

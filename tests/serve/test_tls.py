@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rove.serve.config import TlsSettings
+from rove.serve.settings import TlsSettings
 from rove.serve.tls import TlsError, load_certificate, server_context, user_of, validity, warnings
 
 HERE = Path(__file__).parent / "certificates"

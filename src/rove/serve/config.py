@@ -1,9 +1,7 @@
-"""The configuration: its keys, where values come from, and which are refused.
+"""Loading and checking the configuration: where values come from, and which are refused.
 
 A value comes from the command line, else from the environment, else from the file, else it is the
-default. The classes below are the reference: their fields are the keys, and the text below a field
-is printed by `rove config` and written to `rove.example.toml`, so that each key has one
-explanation.
+default. `rove.serve.settings` defines the keys; their explanations are read from its source.
 
 Every value is converted separately, so that an error names the file, the section, the key, the
 value and what is allowed. An unknown name is refused, with the nearest known one, because a limit
@@ -26,28 +24,19 @@ import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from msgspec import Meta
 
 from rove.base.documents import nearest, read_tables
-from rove.base.files import Readers
 from rove.base.http import is_loopback
 from rove.broker.access import AccessError, AccessRules
-from rove.broker.limits import Limits
-from rove.elastic.view import Layout
 from rove.errors import RoveError
 from rove.lake.storage import NAME_BYTES_MAX
 from rove.mqtt.topics import filter_fault
 from rove.policy.limits import PolicyLimits
 from rove.serve.passwords import Authenticator, Passwords, permissions_warning
-from rove.serve.workers.policy_settings import PolicySettings
-
-Port = Annotated[int, Meta(ge=0, le=65_535)] | Literal["off"]
-Kind = Literal["publications", "notifications", "states", "metrics"]
-NotNegative = Annotated[float, Meta(ge=0)]
-Share = Annotated[float, Meta(gt=0, lt=1)]
+from rove.serve.settings import Channel, Config, Section
 
 ENVIRONMENT_PREFIX: Final = "ROVE_"
 COMMENT_WIDTH: Final = 96
@@ -65,209 +54,6 @@ PATH_KEYS: Final = frozenset({
 
 class ConfigError(RoveError):
     """The configuration is invalid or refused."""
-
-
-class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A table of the file."""
-
-
-class ListenSettings(_Section, frozen=True):
-    """Where clients connect. A host is an address of this machine, `127.0.0.1` for programs on this
-    machine only; a port is a number, 0 for any free port, or "off"."""
-
-    mqtt_host: str = "127.0.0.1"
-    """MQTT over TCP, in plain text."""
-    mqtt_port: Port = 1883
-    """1883 is the default of most clients."""
-    mqtts_host: str = "127.0.0.1"
-    """MQTT over TLS; needs a certificate in `[tls]`."""
-    mqtts_port: Port = "off"
-    """Usually 8883."""
-    http_host: str = "127.0.0.1"
-    """HTTP in plain text; MQTT over WebSocket is there too, at `/mqtt`."""
-    http_port: Port = 8080
-    """One port for the interface, server-sent events and WebSockets."""
-    https_host: str = "127.0.0.1"
-    """The same over TLS; needs a certificate in `[tls]`."""
-    https_port: Port = "off"
-    """Usually 8443."""
-    plain_text_in_public: bool = False
-    """Dangerous: allows `mqtt_host` and `http_host` to be addresses that other machines can reach.
-    Passwords and publications are then sent unprotected, unless a proxy or a private network
-    protects them."""
-
-
-class DataSettings(_Section, frozen=True):
-    """What survives a restart."""
-
-    folder: str = "rove-data"
-    """For sessions, queues and retained publications. One broker at a time may use it."""
-    durability: Literal["full", "process", "none"] = "full"
-    """What acknowledged changes survive: `full` a power failure, `process` a crash of the broker
-    but not of the machine, `none` nothing (all is in memory)."""
-
-
-class AccessSettings(_Section, frozen=True):
-    """Who may connect, and what they may do."""
-
-    password_file: str = ""
-    """Users and hashes of their passwords, written by `rove passwd`. Empty: no passwords."""
-    acl_file: str = ""
-    """The access rules. Empty: everybody who may connect may publish and subscribe, and the user
-    `admin` is an administrator."""
-    anonymous: Literal["loopback", "never", "always"] = "loopback"
-    """Whether clients may connect without a user name: `loopback` from this machine, and only while
-    there are neither passwords nor client certificates; `never`; `always` from anywhere, which is
-    dangerous."""
-
-
-class TlsSettings(_Section, frozen=True):
-    """Certificates, as PEM files."""
-
-    certificate: str = ""
-    """The broker's certificate, followed by the intermediate ones."""
-    key: str = ""
-    """Its private key, not encrypted, readable by the broker only."""
-    client_ca: str = ""
-    """The authority whose client certificates are trusted. Empty: no client certificates."""
-    client_certificates: Literal["optional", "required"] = "optional"
-    """Whether clients need a certificate if there is a `client_ca`."""
-    user_from: Literal["common-name", "alternative-name"] = "common-name"
-    """The user name in a client certificate: the common name of its subject, or its first
-    alternative name (email, DNS or URI)."""
-
-
-class LogSettings(_Section, frozen=True):
-    """The log on standard error."""
-
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    """The lowest level to write."""
-    format: Literal["text", "json"] = "text"
-    """`text` for people, `json` for programs: one object per line."""
-
-
-class Channel(_Section, frozen=True):
-    """A named part of the lake."""
-
-    name: str
-    topics: tuple[str, ...]
-    """Topic filters."""
-    keep: tuple[Kind, ...] = ("publications",)
-
-
-class LakeSettings(_Section, frozen=True):
-    """The Delta table that the broker writes, for analysis."""
-
-    enabled: bool = True
-    """Whether channels are written at all."""
-    folder: str = ""
-    """A folder, or a URI such as `s3://bucket/lake`. Empty: `lake` in the folder of `[data]`."""
-    readers: Readers = "owner"
-    """Who on this machine may read it: `owner` the broker's user, `group` its group as well (for
-    Spark under another user), `everybody`. The rest of `[data]` always stays private."""
-    channels: tuple[Channel, ...] = ()
-    """What is written: a list of `{ name = "air", topics = ["air/#"], keep = ["publications"] }`;
-    `keep` has any of publications, notifications, states and metrics (of the whole broker,
-    whatever the topics). Without channels, nothing is written."""
-    subscriptions: bool = True
-    """Whether subscriptions and subscribers' states are also written, which the pipeline needs to
-    find out who was notified. They are never deleted."""
-    keep_days: NotNegative = 0
-    """Files older than this are deleted; 0 keeps them for ever."""
-    keep_bytes: Annotated[int, Meta(ge=0)] = 0
-    """If all files together are larger, the oldest are deleted; 0 is no limit."""
-    rows_per_file: Annotated[int, Meta(ge=1)] = 65_536
-    """A file is written when it has this many rows,"""
-    seconds_per_file: Annotated[float, Meta(gt=0)] = 1.0
-    """or when its first row has waited this long."""
-    metrics_every_s: Annotated[float, Meta(gt=0)] = 10.0
-    """How often a channel that keeps metrics gets a row of them."""
-
-
-class MetricsSettings(_Section, frozen=True):
-    """The recording of metrics in a database, for charts and comparisons."""
-
-    database: str = ""
-    """An SQLite file, or a URL such as `postgresql+psycopg://user:password@host/name` or
-    `mysql+pymysql://…`. Empty: nothing is recorded."""
-    every_s: Annotated[float, Meta(gt=0)] = 1.0
-    """How often."""
-    record: tuple[str, ...] = ("*",)
-    """The metrics to record, by name; `*` stands for any characters: `rove_publications_*`."""
-    leave_out: tuple[str, ...] = ()
-    """The metrics among them to leave out, by name likewise."""
-    broker: str = ""
-    """The value of the label `broker`. Empty: no such label; brokers that share a database each
-    need a name."""
-    buffer: Annotated[int, Meta(ge=1)] = 100_000
-    """How many readings are kept in memory while the database cannot be written. Beyond that the
-    oldest are dropped, and counted."""
-    keep_raw_hours: NotNegative = 24
-    """Readings older than this are removed from the database, those of other writers too; 0 leaves
-    that to the pipeline."""
-
-
-class MatcherSettings(_Section, frozen=True):
-    """Processes that match for the broker when it has too little idle time."""
-
-    layout: Layout = "replicated"
-    """How subscriptions are distributed: `replicated`, each matcher has all of them and gets some
-    publications; `partitioned`, each has some of them and gets all publications; `hierarchical`,
-    one has those that cover others, and the others get only publications that match there."""
-    min: Annotated[int, Meta(ge=0)] = 0
-    """The minimum number of matchers; with 0 the broker matches by itself while it has time."""
-    max: Annotated[int, Meta(ge=0)] | Literal["auto"] = "auto"
-    """The maximum number of matchers. `auto`: one per core, none on a single core."""
-    window_messages: Annotated[int, Meta(ge=1)] = 10_000
-    """The number of recent messages by which a matcher is judged."""
-    split_below: Share = 0.2
-    """If matchers were idle for less than this share of their time, there will be more,"""
-    merge_above: Share = 0.7
-    """and fewer if it was more than this."""
-    pause_s: Annotated[float, Meta(gt=0, le=86_400)] = 2.0
-    """The minimum time between two reconfigurations."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.max, int) and self.min > self.max:
-            raise ValueError(f"min is {self.min}; it may be at most max, {self.max}")
-        if self.split_below >= self.merge_above:
-            raise ValueError(
-                f"split_below is {self.split_below:g}; it must be below merge_above,"
-                f" {self.merge_above:g}"
-            )
-
-
-class MqttSettings(_Section, frozen=True):
-    """Options of the protocol."""
-
-    topic_text: bool = False
-    """Whether `topic?text` in a SUBSCRIBE of version 3.1.1 is a topic filter and a filter
-    expression. Off, because a question mark is an ordinary character in topics."""
-
-
-class Config(_Section, frozen=True):
-    """The whole configuration."""
-
-    listen: ListenSettings = ListenSettings()
-    data: DataSettings = DataSettings()
-    access: AccessSettings = AccessSettings()
-    tls: TlsSettings = TlsSettings()
-    log: LogSettings = LogSettings()
-    mqtt: MqttSettings = MqttSettings()
-    lake: LakeSettings = LakeSettings()
-    metrics: MetricsSettings = MetricsSettings()
-    matchers: MatcherSettings = MatcherSettings()
-    policies: PolicySettings = PolicySettings()
-    limits: Limits = Limits()
-
-    @property
-    def lake_location(self) -> str:
-        return self.lake.folder or str(Path(self.data.folder) / "lake")
-
-    @property
-    def has_users(self) -> bool:
-        """Whether users can authenticate."""
-        return bool(self.access.password_file or self.tls.client_ca)
 
 
 # --- the keys -----------------------------------------------------------------------------------
@@ -327,7 +113,7 @@ def _explanations(struct: type) -> dict[str, str]:
     (definition,) = ast.parse(textwrap.dedent(source)).body
     assert isinstance(definition, ast.ClassDef)
     base = struct.__bases__[0]
-    found = {} if base in (msgspec.Struct, _Section) else _explanations(base)
+    found = {} if base in (msgspec.Struct, Section) else _explanations(base)
     for field, below in zip(definition.body, definition.body[1:], strict=False):
         match field, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=text)):

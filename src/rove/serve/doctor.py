@@ -32,11 +32,11 @@ from rove.broker.broker import Broker
 from rove.broker.limits import GIB, MIB
 from rove.errors import RoveError
 from rove.serve import tls
-from rove.serve.config import Config, ListenerAddress, check, find_problems, listeners, load_access
+from rove.serve.config import ListenerAddress, check, find_problems, listeners, load_access
 from rove.serve.disk.commits import FILE_NAME as COMMITS_NAME
 from rove.serve.disk.data_folder import FILE_NAME, DatabaseReader, StoreError, opened_to_read
 from rove.serve.server import settings_of, take_up
-from rove.serve.workers.policy_settings import PolicySettings
+from rove.serve.settings import Config, PolicySettings
 from rove.serve.workers.policy_workers import tried
 
 State = Literal["ok", "warning", "problem"]

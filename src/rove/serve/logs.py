@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
-from rove.serve.config import LogSettings
+from rove.serve.settings import LogSettings
 
 MASK: Final = "***"
 SECRET_NAME: Final = re.compile(

@@ -32,7 +32,7 @@ from rove.errors import RoveError
 from rove.lake.storage import folder_of
 from rove.match import engine
 from rove.mqtt.packets import Connect
-from rove.serve.config import Config, MatcherSettings, changes, check, listeners, load_access
+from rove.serve.config import changes, check, listeners, load_access
 from rove.serve.disk.data_folder import IndexFile
 from rove.serve.disk.lake import LakeAppender, LakeWriter
 from rove.serve.disk.store import Store, Writer
@@ -45,6 +45,7 @@ from rove.serve.logs import events, install
 from rove.serve.metrics.delays import WINDOW_S, Delays
 from rove.serve.metrics.recording import MetricsLog, MetricsRecording, check_place
 from rove.serve.passwords import close_to_others
+from rove.serve.settings import Config, MatcherSettings
 from rove.serve.shell import Shell, wall_clock
 from rove.serve.tls import load_certificate, server_context, user_of, warnings
 from rove.serve.workers.matchers import FOLDER as MATCHERS_FOLDER

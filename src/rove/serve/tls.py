@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rove.errors import RoveError
-from rove.serve.config import TlsSettings
 from rove.serve.passwords import permissions_warning
+from rove.serve.settings import TlsSettings
 
 CIPHERS_OF_1_2: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 SOON_S: Final = 14 * 24 * 60 * 60

@@ -11,9 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from rove.broker.limits import Limits
-from rove.serve.config import AccessSettings, Channel, LakeSettings
 from rove.serve.passwords import set_password
-from rove.serve.workers.policy_settings import PolicySettings
+from rove.serve.settings import AccessSettings, Channel, LakeSettings, PolicySettings
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running

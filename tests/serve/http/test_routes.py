@@ -16,11 +16,10 @@ from rove.base.http import basic_authorization
 from rove.broker.context import ExpiredSession
 from rove.broker.limits import Limits
 from rove.mqtt.packets import Reason
-from rove.serve.config import AccessSettings, MatcherSettings
 from rove.serve.http.operations import OPERATIONS
 from rove.serve.http.routes import STATUSES
 from rove.serve.passwords import set_password
-from rove.serve.workers.policy_settings import PolicySettings
+from rove.serve.settings import AccessSettings, MatcherSettings, PolicySettings
 from tests.effort import PATIENCE_S
 
 if TYPE_CHECKING:

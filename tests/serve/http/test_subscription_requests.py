@@ -12,9 +12,9 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
 
-from rove.serve.config import Channel, LakeSettings
 from rove.serve.http.requests import Query
 from rove.serve.http.subscription_requests import SESSION_EXPIRY_S, request_in_query
+from rove.serve.settings import Channel, LakeSettings
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running

@@ -33,8 +33,8 @@ from rove.base.http import (
     requested_host,
 )
 from rove.broker.access import Identity
-from rove.serve.config import TlsSettings
 from rove.serve.passwords import Authenticator
+from rove.serve.settings import TlsSettings
 from rove.serve.tls import user_of
 
 CHECKS_MAX = 4
