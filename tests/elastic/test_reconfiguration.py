@@ -109,7 +109,7 @@ class TestForced:
             elastic.broker.force_merge(now),
             elastic.broker.switch_layout("partitioned", now),
         ):
-            assert said == "a rearrangement is under way; try again when it is done"
+            assert said == "a reconfiguration is in progress; try again when it is done"
 
     def test_the_layout_that_there_is(self) -> None:
         elastic = Elastic()
