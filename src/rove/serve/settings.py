@@ -36,13 +36,13 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ListenSettings(Section, frozen=True):
-    """Where clients connect. A host is an address of this machine, `127.0.0.1` for programs on this
-    machine only; a port is a number, 0 for any free port, or "off"."""
+    """Where clients connect. A host is an address of this machine, `127.0.0.1` only for programs on
+    it; a port is a number, 0 for any free port, or "off"."""
 
     mqtt_host: str = "127.0.0.1"
     """MQTT over TCP, in plain text."""
     mqtt_port: Port = 1883
-    """1883 is the default of most clients."""
+    """1883 is the default of MQTT clients."""
     mqtts_host: str = "127.0.0.1"
     """MQTT over TLS; needs a certificate in `[tls]`."""
     mqtts_port: Port = "off"
@@ -68,7 +68,7 @@ class DataSettings(Section, frozen=True):
     """For sessions, queues and retained publications. One broker at a time may use it."""
     durability: Literal["full", "process", "none"] = "full"
     """What acknowledged changes survive: `full` a power failure, `process` a crash of the broker
-    but not of the machine, `none` nothing (all is in memory)."""
+    but not of the machine, `none` neither (all data are in memory)."""
 
 
 class AccessSettings(Section, frozen=True):
@@ -77,28 +77,28 @@ class AccessSettings(Section, frozen=True):
     password_file: str = ""
     """Users and hashes of their passwords, written by `rove passwd`. Empty: no passwords."""
     acl_file: str = ""
-    """The access rules. Empty: everybody who may connect may publish and subscribe, and the user
-    `admin` is an administrator."""
+    """Access rules. Empty: every client that may connect may publish and subscribe, and the user
+    `admin` is the administrator."""
     anonymous: Literal["loopback", "never", "always"] = "loopback"
-    """Whether clients may connect without a user name: `loopback` from this machine, and only while
-    there are neither passwords nor client certificates; `never`; `always` from anywhere, which is
-    dangerous."""
+    """Clients without a user name: `loopback` accepts them from this machine, and only while there
+    are neither passwords nor client certificates; `never`; `always` is dangerous, because it
+    accepts them from anywhere."""
 
 
 class TlsSettings(Section, frozen=True):
     """Certificates, as PEM files."""
 
     certificate: str = ""
-    """The broker's certificate, followed by the intermediate ones."""
+    """The broker's certificate, followed by the intermediate certificates."""
     key: str = ""
     """Its private key, not encrypted, readable by the broker only."""
     client_ca: str = ""
-    """The authority whose client certificates are trusted. Empty: no client certificates."""
+    """The authority whose client certificates are trusted. Empty: the broker requests none."""
     client_certificates: Literal["optional", "required"] = "optional"
-    """Whether clients need a certificate if there is a `client_ca`."""
+    """Whether clients need a certificate when there is a `client_ca`."""
     user_from: Literal["common-name", "alternative-name"] = "common-name"
-    """The user name in a client certificate: the common name of its subject, or its first
-    alternative name (email, DNS or URI)."""
+    """Which name of a client's certificate is the user name: the common name of its subject, or its
+    first alternative name (email, DNS or URI)."""
 
 
 class LogSettings(Section, frozen=True):
@@ -120,7 +120,7 @@ class Channel(Section, frozen=True):
 
 
 class LakeSettings(Section, frozen=True):
-    """The Delta table that the broker writes, for analysis."""
+    """The Delta table for analysis."""
 
     enabled: bool = True
     """Whether channels are written at all."""
@@ -128,16 +128,16 @@ class LakeSettings(Section, frozen=True):
     """A folder, or a URI such as `s3://bucket/lake`. Empty: `lake` in the folder of `[data]`."""
     readers: Readers = "owner"
     """Who on this machine may read it: `owner` the broker's user, `group` its group as well (for
-    Spark under another user), `everybody`. The rest of `[data]` always stays private."""
+    Spark under another user), `everybody`. The rest of `[data]` is always private."""
     channels: tuple[Channel, ...] = ()
     """What is written: a list of `{ name = "air", topics = ["air/#"], keep = ["publications"] }`;
     `keep` has any of publications, notifications, states and metrics (of the whole broker,
     whatever the topics). Without channels, nothing is written."""
     subscriptions: bool = True
-    """Whether subscriptions and subscribers' states are also written, which the pipeline needs to
-    find out who was notified. They are never deleted."""
+    """Whether the lake also has the events of subscriptions and the subscribers' states, from which
+    the pipeline computes who was notified. They are never deleted."""
     keep_days: NotNegative = 0
-    """Files older than this are deleted; 0 keeps them for ever."""
+    """Files older than this are deleted; 0 keeps them forever."""
     keep_bytes: Annotated[int, Meta(ge=0)] = 0
     """If all files together are larger, the oldest are deleted; 0 is no limit."""
     rows_per_file: Annotated[int, Meta(ge=1)] = 65_536
@@ -145,7 +145,7 @@ class LakeSettings(Section, frozen=True):
     seconds_per_file: Annotated[float, Meta(gt=0)] = 1.0
     """or when its first row has waited this long."""
     metrics_every_s: Annotated[float, Meta(gt=0)] = 10.0
-    """How often a channel that keeps metrics gets a row of them."""
+    """How often the broker writes a row to a channel that keeps metrics."""
 
 
 class MetricsSettings(Section, frozen=True):
@@ -159,15 +159,15 @@ class MetricsSettings(Section, frozen=True):
     record: tuple[str, ...] = ("*",)
     """The metrics to record, by name; `*` stands for any characters: `rove_publications_*`."""
     leave_out: tuple[str, ...] = ()
-    """The metrics among them to leave out, by name likewise."""
+    """Which of these to leave out, by name likewise."""
     broker: str = ""
-    """The value of the label `broker`. Empty: no such label; brokers that share a database each
-    need a name."""
+    """The value of the label `broker`. Empty: there is no such label; if several brokers share a
+    database, each needs a name."""
     buffer: Annotated[int, Meta(ge=1)] = 100_000
-    """How many readings are kept in memory while the database cannot be written. Beyond that the
-    oldest are dropped, and counted."""
+    """The maximum of readings in memory while the database cannot be written. Beyond it, the oldest
+    are dropped and counted."""
     keep_raw_hours: NotNegative = 24
-    """Readings older than this are removed from the database, those of other writers too; 0 leaves
+    """Readings older than this are deleted from the database, also those of other writers; 0 leaves
     that to the pipeline."""
 
 
@@ -202,11 +202,11 @@ class MatcherSettings(Section, frozen=True):
 
 
 class MqttSettings(Section, frozen=True):
-    """Options of the protocol."""
+    """Extensions of the protocol."""
 
     topic_text: bool = False
     """Whether `topic?text` in a SUBSCRIBE of version 3.1.1 is a topic filter and a filter
-    expression. Off, because a question mark is an ordinary character in topics."""
+    expression. Off by default, because a question mark is an ordinary character of a topic."""
 
 
 class PolicySettings(PolicyLimits, frozen=True, forbid_unknown_fields=True):

@@ -30,8 +30,8 @@ from rove.lang.errors import LanguageError
 from rove.lang.explanation import Explanation, explain
 from rove.mqtt.packets import Filter
 from rove.mqtt.topics import filter_fault, fits, name_fault
-from rove.policy.jobs import Completed, Deferred, Stopped
-from rove.policy.messages import IncomingMessage
+from rove.policy.jobs import Deferred, Stopped
+from rove.policy.messages import Completed, IncomingMessage
 from rove.serve.http.inspection import SubscriptionView, subscription_view
 
 
