@@ -18,15 +18,51 @@ UNSENT_HIGH = 256 * 1024
 """With more unsent bytes a connection counts as stuck, until they are below a quarter."""
 
 
-class MqttConnection(asyncio.Protocol):
-    """A `Peer` on a stream."""
+class TransportPeer(asyncio.Protocol):
+    """The part of a `Peer` that is the same on every transport of asyncio."""
 
-    __slots__ = ("_link", "_shell", "_transport", "buffered_bytes", "send")
+    __slots__ = ("_link", "_shell", "_transport")
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._transport: asyncio.Transport
         self._link: Link | None = None
+
+    # -- asyncio's side ------------------------------------------------------------------------
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._link is not None:
+            self._shell.closed(self._link)
+
+    def pause_writing(self) -> None:
+        if self._link is not None:
+            self._shell.stuck(self._link)
+
+    def resume_writing(self) -> None:
+        if self._link is not None:
+            self._shell.unstuck(self._link)
+
+    # -- the shell's side ----------------------------------------------------------------------
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def pause(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+
+class MqttConnection(TransportPeer):
+    """A `Peer` on a stream."""
+
+    __slots__ = ("buffered_bytes", "send")
+
+    def __init__(self, shell: Shell) -> None:
+        super().__init__(shell)
         # The transport's methods, because a delivery is little more than these two calls.
         self.send: Callable[[bytes], None]
         self.buffered_bytes: Callable[[], int]
@@ -50,33 +86,10 @@ class MqttConnection(asyncio.Protocol):
         if self._link is not None:
             self._shell.received(self._link, data)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._link is not None:
-            self._shell.closed(self._link)
-
-    def pause_writing(self) -> None:
-        if self._link is not None:
-            self._shell.stuck(self._link)
-
-    def resume_writing(self) -> None:
-        if self._link is not None:
-            self._shell.unstuck(self._link)
-
     # -- the shell's side ----------------------------------------------------------------------
 
     def close(self) -> None:
         self._transport.close()
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def pause(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.pause_reading()
-
-    def resume(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
 
     def certificate(self) -> dict[str, object]:
         """The client's certificate, if it has sent one."""
