@@ -588,15 +588,15 @@ KILLED = """
     from pathlib import Path
     from rove.broker.storage.journal import Changes
     from rove.broker.storage.records import LogRow, encoded
-    from rove.serve.disk.lake import Lake, LakeWriter
+    from rove.serve.disk.lake import LakeAppender, LakeWriter
     from rove.serve.disk.store import Store, Writer
 
     folder = Path(sys.argv[1])
     store = Store.open(folder / "data", "process")
     last = int(dict(store.load("retained")).get("last", b"0"))
     writer = Writer(store)
-    Lake(folder / "first").take([(last, LogRow("publications", "", 0.0))])  # loads what it needs
-    lake = Lake(folder / "lake", rows_per_file=40, seconds_per_file=0)
+    LakeAppender(folder / "first").take([(last, LogRow("publications", "", 0.0))])  # loads what it needs
+    lake = LakeAppender(folder / "lake", rows_per_file=40, seconds_per_file=0)
     filler = LakeWriter(lake, store, writer)
     print("started", flush=True)
     room = threading.Semaphore(10)
