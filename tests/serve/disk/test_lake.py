@@ -595,7 +595,7 @@ KILLED = """
     store = Store.open(folder / "data", "process")
     last = int(dict(store.load("retained")).get("last", b"0"))
     writer = Writer(store)
-    LakeAppender(folder / "first").take([(last, LogRow("publications", "", 0.0))])  # loads what it needs
+    LakeAppender(folder / "first").take([(last, LogRow("publications", "", 0.0))])  # imports
     lake = LakeAppender(folder / "lake", rows_per_file=40, seconds_per_file=0)
     filler = LakeWriter(lake, store, writer)
     print("started", flush=True)
