@@ -91,9 +91,9 @@ class BridgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Options of all Kafka clients, by librdkafka's names: security and the like."""
 
 
-def config_of(told: Mapping[str, Any], where: str) -> BridgeConfig:
+def config_of(tables: Mapping[str, Any], where: str) -> BridgeConfig:
     """Check a configuration; BridgeError names the fault."""
-    config = converted(told, BridgeConfig, where, BridgeError)
+    config = converted(tables, BridgeConfig, where, BridgeError)
     if not _NAME.fullmatch(config.name):
         raise BridgeError(
             f"{where}: the name {config.name!r} may have letters, digits and ._- only"

@@ -59,7 +59,7 @@ class Battery:
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):  # it was taken out, or says nothing of the kind
+    except (OSError, UnicodeDecodeError):  # it was removed, or has no such value
         return ""
 
 

@@ -148,7 +148,7 @@ async def _open_tcp(
             server_hostname=address.host if context is not None else None,
         )
     except BaseException:
-        transport.abort()  # cancelled just when it had come about, nobody else would close it
+        transport.abort()  # cancelled just after it was opened: nothing else would close it
         raise
     return transport
 
@@ -200,7 +200,7 @@ class _WebSocket:
         while (data := await self._unsent.get()) is not None:
             try:
                 await self._connection.send(data)
-            except Exception:  # the reader meets the same end, and tells it
+            except Exception:  # the reader meets the same error and reports it
                 return
             before, self._unsent_bytes = self._unsent_bytes, self._unsent_bytes - len(data)
             if before > _UNSENT_BYTES_MAX >= self._unsent_bytes and self._handler is not None:

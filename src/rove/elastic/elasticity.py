@@ -327,7 +327,7 @@ class ScalingPolicy:
     def _more(self, numbers: tuple[int, ...], now: float) -> ScalingDecision | None:
         judged = numbers if numbers else (BROKER,)
         if self.layout == "hierarchical" and len(numbers) > 1:
-            # The parent has to see everything, whoever else there is.
+            # The parent gets every publication, however many children there are.
             judged = numbers[1:]
         windows = {n: w for n in judged if (w := self._fresh(n, now)) is not None}
         if not windows:

@@ -407,7 +407,7 @@ class Reconfigurer:
         for matcher in new:
             copy = yield from self._copied(current.cells[0], matcher)
             copies.append(copy)
-            # From now on it is told of all changes, and asked nothing yet.
+            # From now on it gets all changes, but no publications yet.
             c.next_layout = Replicated(copies)
         yield from self._caught_up(copies)
         c.next_layout = None
@@ -452,7 +452,7 @@ class Reconfigurer:
             return Replicated(cells)
         if layout == "hierarchical" and len(cells) > 1:
             return Hierarchical(cells)
-        # What goes where is decided by what it costs: being there, and being met.
+        # Divided by cost: a fixed one for each subscription, and one for each match.
         shares = divided(ids, self._c.hits, 1.0, len(cells))
         of_cell = {id: number for number, share in enumerate(shares) for id in share}
         self._c.hits.clear()

@@ -174,7 +174,7 @@ def load(
 ) -> Config:
     """The configuration of a file, the environment and the command line.
 
-    `overrides` are by key (`{"listen.mqtt_port": 0}`); one that is None says nothing.
+    `overrides` are by key (`{"listen.mqtt_port": 0}`); None stands for a key that is not given.
     """
     return load_with_origins(path, environment, overrides).config
 

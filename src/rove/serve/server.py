@@ -421,7 +421,7 @@ def folder_mode_of(config: Config) -> int:
 
 
 def settings_of(config: Config) -> BrokerSettings:
-    """What the broker is told besides its limits."""
+    """The settings of the broker besides its limits."""
     channels: tuple[LakeStream, ...] = ()
     if config.lake.enabled:
         channels = tuple(

@@ -7,9 +7,9 @@ is numbered. The number is in the database, in the same transaction as
 the rows, and after the commit and before its acknowledgements it is written here. A database
 that has group N has all groups before it; a start compares the two numbers:
 
-    database ahead    a crash came between the two: nothing that was acknowledged is missing
-    the same          nothing is missing
-    database behind   acknowledged groups are gone: the start is refused, unless told to go on
+    database ahead    a crash came between the two: nothing that was acknowledged is missing the
+    same          nothing is missing database behind   acknowledged groups are lost: the start is
+    refused, unless the loss is accepted
 
 A history is a random name. A new one begins with a new database and with each accepted loss: equal
 numbers of two histories mean nothing.
@@ -119,16 +119,16 @@ def check_commits(folder: Path, kept: Mark | None) -> CommitCheck:
 
     A database without a mark is new, or was written by an older Rove.
     """
-    unknown = "whether the database has all that was acknowledged cannot be told"
+    unknown = "whether the database has all acknowledged changes is unknown"
     try:
-        told = recorded(folder)
+        found = recorded(folder)
     except CommitsError as error:
         return CommitCheck(f"{error}; {unknown}")
-    if told is None:
+    if found is None:
         if kept is None:
             return CommitCheck()
         return CommitCheck(f"{folder / FILE_NAME} is missing; {unknown}")
-    mark = told.mark
+    mark = found.mark
     if kept is None:
         return (
             CommitCheck(_behind(folder, kept, mark), mark.number) if mark.number else CommitCheck()
@@ -141,13 +141,13 @@ def check_commits(folder: Path, kept: Mark | None) -> CommitCheck:
         )
     if kept.number >= mark.number:
         return CommitCheck()
-    is_expected = not told.is_flushed and told.boot != boot_id()
+    is_expected = not found.is_flushed and found.boot != boot_id()
     return CommitCheck(_behind(folder, kept, mark), mark.number - kept.number, is_expected)
 
 
 def _behind(folder: Path, kept: Mark | None, mark: Mark) -> str:
     lost = mark.number - (kept.number if kept else 0)
-    end = f"ends with group {kept.number:,} of {kept.at}" if kept else "knows of no groups"
+    end = f"ends with group {kept.number:,} of {kept.at}" if kept else "has no groups"
     return (
         f"the database in {folder} has lost {lost:,} acknowledged groups of changes:"
         f" it {end}, but group {mark.number:,} was committed at {mark.at}"
@@ -196,10 +196,10 @@ class Commits:
 
 def _is_of(folder: Path, history: bytes) -> bool:
     try:
-        told = recorded(folder)
+        found = recorded(folder)
     except CommitsError:
         return False
-    return told is not None and told.mark.history == history
+    return found is not None and found.mark.history == history
 
 
 def _make(path: Path, record: Recorded) -> None:

@@ -1,6 +1,6 @@
 """Server-sent events: `curl -N` as a subscriber.
 
-Each stream is a client of the broker with a connection of its own. A notification is one event:
+Each stream is a separate client of the broker. A notification is one event:
 
     id: the publication's id, if it has one
     event: notification
