@@ -46,7 +46,7 @@ from rove.lake.log import (
     open_for_writing,
 )
 from rove.lake.migration import is_old
-from rove.lake.storage import LakeError, Location, folder_of, resolved, told
+from rove.lake.storage import LakeError, Location, folder_of, lake_errors, resolved
 from rove.serve.disk.store import Batch, LogRows, Store, Writer
 
 RETRY_DELAY_S: Final = 1.0
@@ -124,7 +124,7 @@ class LakeAppender:
             if position <= before:
                 raise ValueError(f"position {position} came after {before}; they must grow")
             before = position
-        self._table.make_sure()
+        self._table.refresh_after_failure()
         there = self.last_position
         missing = [row for row in rows if row[0] > there]
         self._listed = None
@@ -149,7 +149,7 @@ class LakeAppender:
         folder = folder_of(self.uri)
         if folder is None:
             return
-        with told(f"cannot use the lake {self.uri}"):
+        with lake_errors(f"cannot use the lake {self.uri}"):
             make_folder(folder, FOLDER_MODES[self.readers])
             _refuse_old_layout(folder)
             if set_mode(folder, FOLDER_MODES[self.readers]):
