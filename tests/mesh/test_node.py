@@ -173,7 +173,8 @@ class Life(CheckedMesh):
         self.start(name, clock_s=clock_s, drift=drift)
 
     def join(self, one: str, other: str) -> None:
-        self.wire(one, other, self.random.choice((0.0001, 0.005, 0.02, 0.1)))
+        delay_s = self.random.choice((0.0001, 0.005, 0.02, 0.1))
+        self.wire(one, other, delay_s, self.random.choice((1e6, 1e8)))
 
     def live(self, steps: int) -> None:
         draw = self.random
@@ -479,6 +480,30 @@ def test_each_link_carries_one_copy_however_many_targets_lie_beyond_it() -> None
         assert all(log.count(body) <= 1 for log in logs)
         for name in names[1:]:
             assert mesh.nodes[name].streams[names[0]] == b"to you: " + body
+
+
+def test_a_slow_link_delays_but_resets_nothing() -> None:
+    """Four brokers send through it as fast as they may; it carries 500 KB/s."""
+    mesh = CheckedMesh(seed=9)
+    for name in ("hub", "far", "b1", "b2", "b3", "b4"):
+        mesh.start(name)
+        if name not in ("hub", "far"):
+            mesh.wire(name, "hub", 0.001, 1e8)
+    mesh.wire("hub", "far", 0.01, 500_000)
+    mesh.run(1.0)
+    opened = mesh.opened
+    sent = 0
+    for _ in range(3_000):
+        for name in ("b1", "b2", "b3", "b4"):
+            node = mesh.nodes[name]
+            if node.core.writable(node.tunnels["far"]):
+                mesh.say(name, ["far"], b"x" * 10_000)
+                sent += 10_000
+        mesh.run(0.01)
+    assert sent > 14_000_000
+    mesh.run(20.0)
+    mesh.check_all_connected()
+    assert mesh.opened == opened
 
 
 def test_a_broker_shows_its_network() -> None:
