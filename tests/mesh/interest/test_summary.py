@@ -399,6 +399,16 @@ def test_a_state_that_no_expression_can_name_makes_the_entry_wider(value: str) -
     assert [entry.expression for entry in changes.added] == [None]
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_what_would_be_too_long_when_it_is_written_again_becomes_wider(mode: Covering) -> None:
+    found, table = Summary(mode), EntryTable()
+    items = ", ".join(f"{2 * number + 1}e15" for number in range(800))
+    found.add(1, "a", parse(f"x IN ({items}) AND y > 3"), 0.0)
+    table.apply(found.take(0.0))  # type: ignore[arg-type]
+    assert table.matches("a", {"x": 3e15, "y": 4}, 0.0)
+    assert not table.matches("a", {"x": 3e15, "y": 3}, 0.0)
+
+
 def test_a_subscription_that_never_matches_is_not_sent() -> None:
     for mode in MODES:
         found = Summary(mode)
