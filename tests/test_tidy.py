@@ -34,7 +34,6 @@ ENTRY_POINTS = {
     "rove.client.sync",
     "rove.lang",
     "rove.match",
-    "rove.mesh.interest",  # until the broker uses it
     "rove.testing",
 }
 ENTRY_POINTS |= {command.module for command in COMMANDS.values()}
