@@ -201,6 +201,19 @@ class Subscription(msgspec.Struct, frozen=True):
     rank: Rank | None = None
 
 
+def rank_of(subscription: Subscription) -> Rank:
+    """The rank of a ranked subscription; ValueError for another."""
+    if subscription.rank is None:
+        raise ValueError("the subscription has no ORDER BY; only ranked ones have a window")
+    return subscription.rank
+
+
+def is_conditional(subscription: Subscription) -> bool:
+    """False if the condition is the literal TRUE, which every publication matches."""
+    condition = subscription.condition
+    return type(condition) is not Literal or condition.value is not True
+
+
 # A table, since to match one pattern after another takes most of the time of a walk.
 _BELOW: dict[type, Callable[[Any], tuple[Node, ...]]] = {
     **dict.fromkeys((Comparison, Arithmetic), lambda node: (node.left, node.right)),

@@ -6,8 +6,8 @@ them once where no cache has them, and may do so in the background.
 
 from rove.match.designs.design import Counters, Evolve, parse_evolve
 from rove.match.engine import warm_up
-from rove.match.matcher import Matcher, Matches, Work
-from rove.match.ranked.ranks import RankedDelivery
+from rove.match.matcher import Matcher, Work
+from rove.match.results import Matches, RankedDelivery
 from rove.match.saved import SavedError
 
 __all__ = [

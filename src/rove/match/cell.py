@@ -30,8 +30,7 @@ from rove.lang.tree import TRUE, And, Attribute, Comparison, Condition, Literal,
 from rove.match.designs.design import Counters, Evolve
 from rove.match.index.rows import Positions
 from rove.match.matcher import EXACT, Matcher, Work, checked
-from rove.match.pairs import Pairs
-from rove.match.ranked.ranks import RankedDelivery
+from rove.match.results import Pairs, RankedDelivery
 from rove.match.saved import load, save
 
 FILTER_ATTRIBUTE: Final = "$filter"

@@ -27,7 +27,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from rove.lang.algebra import FOREVER_S, Verdict, covers
+from rove.lang.algebra import FOREVER_S, ProofResult, covers
 from rove.lang.errors import LanguageError
 from rove.lang.normal_form import Conjunction, NormalForm, holds, normalise
 from rove.lang.oracle import Publication
@@ -165,7 +165,7 @@ class Forest:
             if not covers_at_start or (a.is_box and b.is_box):
                 return covers_at_start
         self.counts.covers_asked += 1
-        return covers(a.condition, b.condition).verdict is Verdict.YES
+        return covers(a.condition, b.condition).verdict is ProofResult.YES
 
     # -- matching ----------------------------------------------------------------------
 

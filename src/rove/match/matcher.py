@@ -24,22 +24,20 @@ from rove.lang.errors import LanguageError, PublicationError
 from rove.lang.limits import INTEGER_MAX
 from rove.lang.normal_form import Conjunction, normalise
 from rove.lang.oracle import Publication
-from rove.lang.tree import Subscription
+from rove.lang.tree import Subscription, is_conditional
 from rove.lang.values import admit, change_state
-from rove.match.designs.clees import Clees
 from rove.match.designs.design import Counters, Design, DesignState, Evolve, checked_seconds
 from rove.match.designs.lees import Lees
-from rove.match.designs.pes import Pes
+from rove.match.designs.versioned import Clees, Pes
 from rove.match.engine import want, warm_up
-from rove.match.index.batch import PublicationBatch
+from rove.match.index.batch import SlotBatch
 from rove.match.index.columns import PublicationTable, batch_of
 from rove.match.index.index import ExactIndex, ReadingMatcher
 from rove.match.index.layout import Buffer
-from rove.match.index.rows import Floats, Integers, Positions
+from rove.match.index.rows import Floats, Positions
 from rove.match.index.subjects import Subjects
-from rove.match.pairs import Pairs
-from rove.match.ranked.ranks import RankedDelivery, is_conditional
 from rove.match.ranked.windows import Windows
+from rove.match.results import Matches, Pairs, RankedDelivery
 from rove.match.saved import (
     IndexState,
     SavedError,
@@ -54,28 +52,6 @@ EXACT = Evolve()
 _DESIGNS: Final[dict[str, type[Pes | Lees | Clees]]] = {"pes": Pes, "lees": Lees, "clees": Clees}
 
 _CONTENTS: Final = "matcher"
-
-
-class Matches(Pairs):
-    """Who gets what, and what ranked subscriptions are given now, in order of time."""
-
-    __slots__ = ("ranked",)
-
-    def __init__(
-        self,
-        publications: Integers | None,
-        subscriptions: Positions,
-        ranked: Sequence[RankedDelivery] = (),
-    ) -> None:
-        super().__init__(publications, subscriptions)
-        self.ranked = ranked
-
-    @classmethod
-    def of(cls, pairs: Pairs, ranked: Sequence[RankedDelivery] = ()) -> Matches:
-        """The same pairs, and what ranks deliver."""
-        matches = cls(pairs._publications, pairs.subscriptions, ranked)
-        matches._counts = pairs._counts
-        return matches
 
 
 class Matcher:
@@ -246,7 +222,7 @@ class Matcher:
         """The same for publications that come as columns of any types; no loop over the rows."""
         return self._matched(batch_of(self._subjects, columns, at), keys)
 
-    def _matched(self, batch: PublicationBatch, keys: Sequence[object] | None) -> Matches:
+    def _matched(self, batch: SlotBatch, keys: Sequence[object] | None) -> Matches:
         if keys is not None and len(keys) != len(batch):
             raise PublicationError(
                 f"{len(batch)} publications came with {len(keys)} keys", "give each its own"
@@ -296,7 +272,7 @@ class Matcher:
         order = np.argsort(numbers, kind="stable")
         return Pairs(numbers[order], ids[order])
 
-    def _rank(self, batch: PublicationBatch, keys: Sequence[object] | None) -> list[RankedDelivery]:
+    def _rank(self, batch: SlotBatch, keys: Sequence[object] | None) -> list[RankedDelivery]:
         matched = self._conditions.match_batch(batch)
         ends = matched.starts(len(batch)).tolist()
         ranked: list[RankedDelivery] = []

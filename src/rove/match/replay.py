@@ -32,7 +32,7 @@ from rove.lang.tree import TRUE, Attribute, Me, Subscription, Time, parts
 from rove.lang.values import admit
 from rove.match.designs.design import Evolve, parse_evolve
 from rove.match.matcher import EXACT, Matcher
-from rove.match.ranked.ranks import RankedDelivery
+from rove.match.results import RankedDelivery
 
 BATCH_MAX: Final = 4_096
 """Publications of a batch; more would gain nothing."""

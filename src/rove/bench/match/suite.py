@@ -51,7 +51,7 @@ from rove.bench.plots import speed_plot
 from rove.lang import parse
 from rove.match import Matcher, warm_up
 from rove.match.index.rows import Positions
-from rove.match.pairs import Pairs
+from rove.match.results import Pairs
 from rove.testing.boxes import Boxes, Name, workload
 
 WORKLOADS: Final[tuple[Name, ...]] = ("W1", "W2", "W3", "W4")

@@ -33,7 +33,7 @@ from rove.lang.sets import ValueSet
 from rove.lang.tree import Comparison, ValueNode, walk
 from rove.match.conditions.programs import TruthProgram, compiled_conjunction
 from rove.match.designs.design import Split, split
-from rove.match.index.batch import PublicationBatch
+from rove.match.index.batch import SlotBatch
 from rove.match.index.rows import IndexRow, Integers
 from rove.match.index.subjects import Subjects
 from rove.match.saved import ResidualState, SavedConjunction
@@ -67,7 +67,7 @@ class FittingPatterns(msgspec.Struct, eq=False):
     _true: frozenset[int] | None = None
 
     @classmethod
-    def of(cls, batch: PublicationBatch, publication: int) -> Self:
+    def of(cls, batch: SlotBatch, publication: int) -> Self:
         """Those of a publication in a batch."""
         first, end = batch.starts[publication], batch.starts[publication + 1]
         return cls(batch.subjects[first:end], batch.undecided.get(publication, ()))

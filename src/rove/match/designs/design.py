@@ -41,7 +41,7 @@ from rove.match.conditions.programs import (
     compiled_conjunction,
     compiled_value,
 )
-from rove.match.pairs import Pairs
+from rove.match.results import Pairs
 from rove.match.saved import SavedConjunction
 
 # -- options ------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rove.match.index.keys import FALSE, LAST, OPAQUE, TRUE, Keys
 from rove.match.index.rows import Floats, Integers, Positions
-from rove.match.patterns.automaton import StepBudget
+from rove.match.patterns.automaton import PatternBudget
 
 _SIGN: Final = 1 << 63
 
@@ -48,7 +48,7 @@ class Slots(msgspec.Struct, eq=False):
     values: list[float] = []
     texts: list[Text] = []
     rounded: int = 0
-    budget: StepBudget | None = None
+    budget: PatternBudget | None = None
     """Of the current publication, once patterns are tried on it."""
     undecided: list[int] = []
     """Subjects that trying patterns on it did not decide."""
@@ -63,7 +63,7 @@ class Slots(msgspec.Struct, eq=False):
             self.values.append(value)
 
 
-class PublicationBatch(msgspec.Struct, frozen=True, eq=False):
+class SlotBatch(msgspec.Struct, frozen=True, eq=False):
     """Publications, when they appear, and their slots."""
 
     publications: Sequence[Mapping[str, object]]

@@ -30,7 +30,7 @@ from rove.lang.errors import PublicationError
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
 from rove.lang.values import OPAQUE, Path
 from rove.match.index import keys
-from rove.match.index.batch import PublicationBatch, TextColumn, raw
+from rove.match.index.batch import SlotBatch, TextColumn, raw
 from rove.match.index.keys import Keys
 from rove.match.index.rows import Floats, Integers, Positions
 from rove.match.index.subjects import Subjects, SubjectSource, checked_times, inside
@@ -440,7 +440,7 @@ class MappingTable(PublicationTable):
 
 def batch_of(
     subjects: Subjects, columns: PublicationTable, at: Sequence[float] | Floats
-) -> PublicationBatch:
+) -> SlotBatch:
     """The batch of a table whose rows appear at the times `at`."""
     times = checked_times(at, len(columns))
     asked = [name for name in columns.names() if subjects.sources_of(name)]
@@ -509,7 +509,7 @@ class _Slots:
             chosen = np.repeat(shifts, by_row) + np.arange(by_row.sum())
             self._fitting.append((np.repeat(texts.rows, by_row), flat[chosen]))
 
-    def batch(self, publications: Sequence[Mapping[str, object]], at: Floats) -> PublicationBatch:
+    def batch(self, publications: Sequence[Mapping[str, object]], at: Floats) -> SlotBatch:
         width = len(self._raws)
         if self._fitting:
             rows = np.concatenate([found for found, _ in self._fitting])
@@ -525,7 +525,7 @@ class _Slots:
         if self._fitting:
             patterns = np.concatenate([found for _, found in self._fitting])
             subjects[self._rest(starts, more)] = patterns[np.argsort(rows, kind="stable")]
-        return PublicationBatch(
+        return SlotBatch(
             publications,
             at,
             starts,

@@ -40,7 +40,7 @@ from rove.match.conditions.residual import (
 )
 from rove.match.conditions.row_compiler import rows_of
 from rove.match.index import layout
-from rove.match.index.batch import PublicationBatch, Slots
+from rove.match.index.batch import SlotBatch, Slots
 from rove.match.index.columns import PublicationTable, batch_of
 from rove.match.index.construction import built
 from rove.match.index.layout import COMPUTE, Buffer
@@ -56,7 +56,7 @@ from rove.match.index.rows import (
 )
 from rove.match.index.segment import Kernel, Segment, Workspace
 from rove.match.index.subjects import Subjects
-from rove.match.pairs import Pairs
+from rove.match.results import Pairs
 from rove.match.saved import IndexState
 
 FRESH_MAX: Final = 512
@@ -435,7 +435,7 @@ class ExactIndex:
         """The same for publications that come as columns of any types."""
         return self.match_batch(batch_of(self.subjects, columns, at))
 
-    def match_batch(self, batch: PublicationBatch) -> Pairs:
+    def match_batch(self, batch: SlotBatch) -> Pairs:
         """Who is interested in the publications of a batch."""
         if len(batch):
             self.now = max(self.now, float(batch.at.max()))
@@ -497,7 +497,7 @@ class ExactIndex:
     def _searched(
         self,
         segment: Segment,
-        batch: PublicationBatch,
+        batch: SlotBatch,
         compiled: Kernel | None,
         workspace: Workspace,
     ) -> Pairs:
@@ -566,7 +566,7 @@ class ExactIndex:
             for subject, comparator, bound in segment.bounds_at(row, at)
         )
 
-    def _tried(self, batch: PublicationBatch) -> Pairs:
+    def _tried(self, batch: SlotBatch) -> Pairs:
         """The subscriptions that wait, one by one."""
         found: list[tuple[int, int]] = []
         for number, publication in enumerate(batch.publications):

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rove.lang.tree import Comparator
 from rove.match.index import layout
-from rove.match.index.batch import PublicationBatch, Slots, Text, TextColumn, raw
+from rove.match.index.batch import SlotBatch, Slots, Text, TextColumn, raw
 from rove.match.index.keys import FIRST_STRING, LAST, NULL, OPAQUE, Keys
 from rove.match.index.layout import COMPUTE, MOVING, MULTIPLE, WIDTH, Buffer, section
 from rove.match.index.rows import Integers, Positions, Rows
@@ -68,7 +68,7 @@ class Workspace:
         self.frame[2 * place] = array.__array_interface__["data"][0]
         self.frame[2 * place + 1] = array.size
 
-    def take(self, batch: PublicationBatch) -> None:
+    def take(self, batch: SlotBatch) -> None:
         """Make ready for the publications of a batch."""
         self.set(layout.STARTS, batch.starts)
         self.set(layout.SLOT_SUBJECTS, batch.subjects)
@@ -268,7 +268,7 @@ class Segment:
 
     # -- matching ----------------------------------------------------------------------------
 
-    def find(self, batch: PublicationBatch, kernel: Kernel, workspace: Workspace) -> SegmentMatches:
+    def find(self, batch: SlotBatch, kernel: Kernel, workspace: Workspace) -> SegmentMatches:
         """Search the trees; what must be computed is left as a doubt.
 
         The workspace has taken the batch.
@@ -301,7 +301,7 @@ class Segment:
         for text in texts:
             raws[text.slot] = raw(self._text_key(text.subject, text.text))
 
-    def _write_all_texts(self, batch: PublicationBatch) -> None:
+    def _write_all_texts(self, batch: SlotBatch) -> None:
         self.write_texts(batch.raws, batch.texts)
         for column in batch.text_columns:
             self._write_column(batch.raws, column)
@@ -325,7 +325,7 @@ class Segment:
 
     # -- without kernels ---------------------------------------------------------------------
 
-    def scan(self, batch: PublicationBatch) -> SegmentMatches:
+    def scan(self, batch: SlotBatch) -> SegmentMatches:
         """The same as `find`, by looking at every row with NumPy."""
         self._write_all_texts(batch)
         found = [self._scan_one(batch, publication) for publication in range(len(batch))]
@@ -336,7 +336,7 @@ class Segment:
             np.concatenate([np.empty(0, np.int32), *(doubts for _, doubts in found)]),
         )
 
-    def _scan_one(self, batch: PublicationBatch, publication: int) -> tuple[Positions, Integers]:
+    def _scan_one(self, batch: SlotBatch, publication: int) -> tuple[Positions, Integers]:
         alive = self._scanned(batch, publication)
         must_compute = (self.flags & COMPUTE) != 0
         if batch.rounded[publication]:
@@ -346,7 +346,7 @@ class Segment:
         ).astype(np.int32)
 
     def _scanned(
-        self, batch: PublicationBatch, publication: int, undecided: Sequence[int] = ()
+        self, batch: SlotBatch, publication: int, undecided: Sequence[int] = ()
     ) -> npt.NDArray[np.bool_]:
         """By row, whether entries and bounds let a publication through.
 
@@ -365,7 +365,7 @@ class Segment:
             alive |= kept
         return alive
 
-    def undecided_ids(self, batch: PublicationBatch, publication: int) -> set[int]:
+    def undecided_ids(self, batch: SlotBatch, publication: int) -> set[int]:
         """The subscriptions that a publication may meet or not, by its undecided subjects."""
         undecided = batch.undecided[publication]
         self._write_all_texts(batch)
@@ -377,7 +377,7 @@ class Segment:
         ids = self.ids[asking & self._scanned(batch, publication, undecided)].astype(np.int64)
         return set(np.where(ids < 0, ~ids, ids).tolist())
 
-    def _keys(self, batch: PublicationBatch, publication: int) -> Keys:
+    def _keys(self, batch: SlotBatch, publication: int) -> Keys:
         """By subject of this segment, the key that a publication has."""
         keys = np.zeros(len(self._matter), np.uint64)
         slots = slice(batch.starts[publication], batch.starts[publication + 1])

@@ -27,13 +27,13 @@ from rove.match.index.batch import (
     RAW_OPAQUE,
     RAW_TEXT,
     RAW_TRUE,
-    PublicationBatch,
+    SlotBatch,
     Slots,
     Text,
 )
 from rove.match.index.keys import floor_float
 from rove.match.index.rows import Floats
-from rove.match.patterns.automaton import StepBudget
+from rove.match.patterns.automaton import PatternBudget
 from rove.match.patterns.encoding import pattern_of, program_of
 from rove.match.patterns.pattern_set import AutomatonMerge, PatternSet
 from rove.match.saved import SavedSubject
@@ -221,9 +221,7 @@ class Subjects:
 
     # -- publications ------------------------------------------------------------------------
 
-    def batch(
-        self, publications: Sequence[Mapping[str, object]], at: Sequence[float]
-    ) -> PublicationBatch:
+    def batch(self, publications: Sequence[Mapping[str, object]], at: Sequence[float]) -> SlotBatch:
         """Publications that appear at the times `at`."""
         times = checked_times(at, len(publications))
         slots = Slots()
@@ -237,7 +235,7 @@ class Subjects:
             rounded.append(slots.rounded)
             if slots.undecided:
                 undecided[number] = slots.undecided
-        return PublicationBatch(
+        return SlotBatch(
             publications,
             times,
             np.array(starts, np.int64),
@@ -248,7 +246,7 @@ class Subjects:
             undecided=undecided,
         )
 
-    def columns(self, names: Sequence[str], values: Floats, at: Floats) -> PublicationBatch:
+    def columns(self, names: Sequence[str], values: Floats, at: Floats) -> SlotBatch:
         """Publications that come as numbers, a line each, a column for each attribute.
 
         NaN stands for a missing value. What must be computed needs publications, so this is for
@@ -259,7 +257,7 @@ class Subjects:
             raise PublicationError("a value is infinite", "numbers must be finite; NaN is missing")
         numbers = np.array([self.attribute(name) for name in names], np.int32)
         total = len(values)
-        return PublicationBatch(
+        return SlotBatch(
             (),
             times,
             np.arange(total + 1) * len(numbers),
@@ -335,7 +333,7 @@ def _put_text(source: SubjectSource, text: str, slots: Slots) -> None:
         slots.texts.append(Text(len(slots.subjects), source.number, text))
         slots.add(source.number, RAW_TEXT)
     if source.patterns is not None:
-        budget = slots.budget = slots.budget or StepBudget()
+        budget = slots.budget = slots.budget or PatternBudget()
         for pattern in source.patterns.fitting(text, budget):
             slots.add(source.pattern_numbers[int(pattern)], RAW_TRUE)
         if budget.undecided:
@@ -344,7 +342,7 @@ def _put_text(source: SubjectSource, text: str, slots: Slots) -> None:
         _put_text(source.lowered, text.lower(), slots)
 
 
-def _put_undecided(source: SubjectSource, budget: StepBudget, slots: Slots) -> None:
+def _put_undecided(source: SubjectSource, budget: PatternBudget, slots: Slots) -> None:
     """Patterns that took too many steps: neither TRUE nor absent, so that no row can hold."""
     for pattern in budget.undecided:
         subject = source.pattern_numbers[pattern]

@@ -100,16 +100,6 @@ class Ragged(NamedTuple):
     values: Ints
     starts: Ints
 
-    def taken(self, chosen: Ints) -> Ragged:
-        """Some of the rows, in the order in which they are named."""
-        from rove.match.patterns.automaton_kernels import gather
-
-        sizes = np.diff(self.starts)[chosen]
-        values = np.empty(int(sizes.sum()), np.int32)
-        starts = np.empty(len(chosen) + 1, np.int32)
-        gather(*self.read_only(), read_only(chosen), values, starts)
-        return Ragged(values, starts)
-
     def read_only(self) -> tuple[Ints, Ints]:
         return read_only(self.values), read_only(self.starts)
 

@@ -14,9 +14,9 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from rove.lang.oracle import Publication
 from rove.lang.values import OPAQUE, Path, look_up
 from rove.match.ranked.inputs import MISSING, Inputs, NumberColumn, kind_of
-from rove.match.ranked.ranks import Publication
 from rove.match.ranked.scores import Floats, Integers
 from rove.match.saved import HistoryState
 
