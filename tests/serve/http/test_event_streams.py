@@ -12,7 +12,7 @@ import pytest
 
 from rove.broker.limits import Limits
 from rove.mqtt.packets import Properties, Publish
-from rove.serve.http.events import event_of, readable
+from rove.serve.http.event_streams import event_of, readable
 from tests.effort import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def test_the_stream_ends_with_a_word_when_the_broker_stops(server: Running) -> N
 
 
 def test_an_idle_stream_is_kept_alive(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rove.serve.http.events.KEEP_ALIVE_S", 0.05)
+    monkeypatch.setattr("rove.serve.http.event_streams.KEEP_ALIVE_S", 0.05)
     with server.stream("/subscribe?topic=n") as stream:
         time.sleep(0.3)
         server.post("/publish?topic=n", b"1")

@@ -12,9 +12,9 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
 
-from rove.serve.config import Channel, Lake
+from rove.serve.config import Channel, LakeSettings
 from rove.serve.http.requests import Query
-from rove.serve.http.subscribing import SESSION_EXPIRY_S, wish_of
+from rove.serve.http.subscription_requests import SESSION_EXPIRY_S, wish_of
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running
@@ -30,7 +30,7 @@ def test_a_wish_without_a_session_is_for_the_moment() -> None:
 
 
 def test_another_engine_is_another_subscription(start_server: Callable[..., Running]) -> None:
-    server = start_server(lake=Lake(channels=(Channel("all", ("#",)),)))
+    server = start_server(lake=LakeSettings(channels=(Channel("all", ("#",)),)))
     numbers = []
     for engine in ("broker", "spark", "spark", "broker"):
         path = f"/subscribe?session=s&topic=a&filter=x%20%3E%201&engine={engine}"

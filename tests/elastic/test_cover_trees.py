@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rove.elastic.covering import MOVED_MAX, TAKEN_MAX, Covering, Move
+from rove.elastic.cover_trees import MOVED_MAX, TAKEN_MAX, CoverTrees, Move
 from rove.lang import Subscription, matches, parse
 from rove.lang.tree import And, Comparison, Condition, Literal
 from rove.testing import strategies
@@ -21,7 +21,7 @@ class Told:
     """A covering, and the places that its moves tell of."""
 
     def __init__(self, children: int = 2) -> None:
-        self.covering = Covering(children)
+        self.covering = CoverTrees(children)
         self.subscriptions: dict[int, Subscription] = {}
         self.filters: dict[int, int] = {}
         self.places: dict[int, int] = {}
@@ -147,7 +147,7 @@ def test_topic_filters_are_worlds_of_their_own() -> None:
 
 
 def test_an_id_is_used_once() -> None:
-    covering = Covering(1)
+    covering = CoverTrees(1)
     covering.add(5, 0, parse("a > 1"))
     with pytest.raises(ValueError, match="already a subscription 5"):
         covering.add(5, 0, parse("a > 2"))

@@ -11,9 +11,9 @@ from urllib.parse import quote
 import pytest
 
 from rove.broker.limits import Limits
-from rove.serve.config import Access, Channel, Lake
+from rove.serve.config import AccessSettings, Channel, LakeSettings
 from rove.serve.passwords import set_password
-from rove.serve.workers.policy_settings import Policies
+from rove.serve.workers.policy_settings import PolicySettings
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running
@@ -104,7 +104,7 @@ def test_what_is_shared_goes_to_one(server: Running) -> None:
 
 
 def test_what_spark_serves_is_spark_s_to_say(start_server: Callable[..., Running]) -> None:
-    server = start_server(lake=Lake(channels=(Channel("all", ("#",)),)))
+    server = start_server(lake=LakeSettings(channels=(Channel("all", ("#",)),)))
     wanted = {"topic": "a", "filter": "x > 1", "engine": "spark"}
     assert server.post("/sessions/s/subscriptions", wanted).json["engine"] == "spark"
     server.post("/publish?topic=a&id=met", {"x": 2})
@@ -189,7 +189,7 @@ def test_only_ones_own_business_is_explained(
         "allow user admin admin\nallow user alice publish,subscribe a\n"
         "allow user bob publish,subscribe b\nallow user bob subscribe a\n"
     )
-    server = start_server(access=Access(password_file=str(passwords), acl_file=str(rules)))
+    server = start_server(access=AccessSettings(password_file=str(passwords), acl_file=str(rules)))
     server.post("/sessions/s/subscriptions", {"topic": "a"}, headers["alice"])
     server.post("/sessions/sb/subscriptions", {"topic": "b"}, headers["bob"])
     server.post("/publish?topic=b&id=secret", b"{}", headers["bob"])
@@ -246,7 +246,7 @@ def test_a_policy_is_asked_what_it_would_do(server: Running) -> None:
 
 
 def test_what_a_policy_did_then_is_not_known(start_server: Callable[..., Running]) -> None:
-    server = start_server(policies=Policies(offences_max=1))
+    server = start_server(policies=PolicySettings(offences_max=1))
     body = {"topic": "a", "policy": POLICY}
     number = server.post("/sessions/s/subscriptions", body).json["number"]
     server.post("/publish?topic=a&id=one", {"mode": "none"})

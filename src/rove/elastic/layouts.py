@@ -13,13 +13,17 @@ another and take its place between two publications.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from itertools import repeat
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from rove.elastic.commands import Add, Match, encoded_rows
-from rove.elastic.covering import Covering, Move
+from rove.elastic.cover_trees import CoverTrees, Move
 from rove.elastic.records import CellRecord, Ticket
 from rove.elastic.view import Layout
 from rove.lang.tree import Subscription as Text
@@ -54,7 +58,7 @@ class Placed(NamedTuple):
     is_there: bool
 
 
-class Arrangement(Protocol):
+class CellLayout(Protocol):
     """Where plain subscriptions are."""
 
     layout: Layout
@@ -200,7 +204,7 @@ class Hierarchical:
 
     def __init__(self, cells: Sequence[CellRecord]) -> None:
         self.cells = list(cells)
-        self._covering = Covering(len(cells) - 1)
+        self._covering = CoverTrees(len(cells) - 1)
         self._place: dict[int, int] = {}
 
     def __contains__(self, id: int) -> bool:
@@ -255,3 +259,87 @@ class Hierarchical:
             ticket.part(self.cells[child].number, rows, slides=False)
             for child, rows in rows_of.items()
         ]
+
+
+DEALT_SINGLY: Final = 2_048
+"""How many of the dearest, and of the cheapest, are dealt out one by one."""
+GOLDEN: Final = 0.6180339887498949
+
+
+def divide(ids: Sequence[int], hits: Mapping[int, int], base: float) -> tuple[list[int], list[int]]:
+    """Two parts of about equal cost; each keeps the order of `ids`."""
+    one, other = divided(ids, hits, base, 2)
+    return one, other
+
+
+def divided(
+    ids: Sequence[int], hits: Mapping[int, int], base: float, parts: int
+) -> list[list[int]]:
+    """So many parts of about equal cost, by `base + hits` of each; each keeps the order of `ids`.
+
+    The same for the same arguments. `base` is what a subscription costs that matches nothing, in
+    units of one hit; it must not be negative.
+    """
+    if parts < 1:
+        raise ValueError(f"{parts} parts: there must be at least one")
+    if base < 0:
+        raise ValueError(f"a base of {base:g}: it must not be negative")
+    numbers = np.fromiter(ids, np.int64, len(ids))
+    costs = np.full(len(ids), base, np.float64)
+    if hits:
+        costs += np.fromiter(map(hits.get, ids, repeat(0)), np.float64, len(ids))
+    part_of = _dealt(costs, parts)
+    return [numbers[part_of == part].tolist() for part in range(parts)]
+
+
+def _dealt(costs: NDArray[np.float64], parts: int) -> NDArray[np.intp]:
+    """The part of each."""
+    part_of = np.zeros(len(costs), np.intp)
+    sums = [0.0] * parts
+    if len(costs) <= 2 * DEALT_SINGLY:
+        _deal(costs, np.arange(len(costs)), part_of, sums)
+        return part_of
+    ends = (DEALT_SINGLY, len(costs) - DEALT_SINGLY)
+    order = np.argpartition(-costs, ends)
+    middle = order[ends[0] : ends[1]]
+    _deal(costs, order[: ends[0]], part_of, sums)
+    shares = _lacking(sums, float(costs[order[ends[0] :]].sum()))
+    strewn = np.arange(1, len(middle) + 1) * GOLDEN % 1.0
+    part_of[middle] = np.minimum(np.searchsorted(np.cumsum(shares), strewn, "right"), parts - 1)
+    filled = np.bincount(part_of[middle], costs[middle], minlength=parts)
+    sums = [own + more for own, more in zip(sums, filled.tolist(), strict=True)]
+    _deal(costs, order[ends[1] :], part_of, sums)
+    return part_of
+
+
+def _deal(
+    costs: NDArray[np.float64],
+    chosen: NDArray[np.intp],
+    part_of: NDArray[np.intp],
+    sums: list[float],
+) -> None:
+    """Give each of `chosen`, the dearest first, to the part that has least yet."""
+    least = [(own, part) for part, own in enumerate(sums)]
+    heapq.heapify(least)
+    dearest_first = chosen[np.lexsort((chosen, -costs[chosen]))]
+    parts: list[int] = []
+    for cost in costs[dearest_first].tolist():
+        own, part = least[0]
+        parts.append(part)
+        heapq.heapreplace(least, (own + cost, part))
+    part_of[dearest_first] = parts
+    for own, part in least:
+        sums[part] = own
+
+
+def _lacking(sums: list[float], more: float) -> NDArray[np.float64]:
+    """The shares of `more` that bring all parts to one level, as far as it suffices."""
+    level, count, given = 0.0, 0, more
+    for own in sorted(sums):
+        if count and own >= level:
+            break
+        count, given = count + 1, given + own
+        level = given / count
+    lacking = np.maximum(level - np.array(sums), 0.0)
+    total = lacking.sum()
+    return lacking / total if total > 0.0 else np.full(len(sums), 1.0 / len(sums))

@@ -46,7 +46,7 @@ HEADERS = [
 ]
 
 
-class Notification(msgspec.Struct):
+class EventData(msgspec.Struct):
     """What an event's data says."""
 
     topic: str
@@ -60,11 +60,11 @@ class Notification(msgspec.Struct):
     """When it was sent, in seconds since 1970."""
 
 
-def notification_of(packet: Publish, at: float) -> Notification:
+def event_data_of(packet: Publish, at: float) -> EventData:
     """A notification as JSON has it."""
     value, encoding = readable(packet.payload)
     user = dict(reversed(packet.properties.user))
-    return Notification(packet.topic, value, encoding, user, packet.retain, at)
+    return EventData(packet.topic, value, encoding, user, packet.retain, at)
 
 
 def readable(payload: bytes) -> tuple[object, str]:
@@ -78,7 +78,7 @@ def readable(payload: bytes) -> tuple[object, str]:
 
 def event_of(packet: Publish, at: float) -> bytes:
     """A notification as an event."""
-    found = notification_of(packet, at)
+    found = event_data_of(packet, at)
     lines = [b"event: notification\n", b"data: ", msgspec.json.encode(found), b"\n\n"]
     id = found.user.get("id", "").translate(LINE_BREAKS)
     if id:
@@ -86,7 +86,7 @@ def event_of(packet: Publish, at: float) -> bytes:
     return b"".join(lines)
 
 
-class Subscriber(InProcessClient):
+class EventStreamClient(InProcessClient):
     """The client behind one stream: holds what the reader has not taken."""
 
     def __init__(
@@ -154,7 +154,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        subscriber: Subscriber,
+        subscriber: EventStreamClient,
         transport: asyncio.Transport,
         ended: Callable[[EventStream], None],
     ) -> None:

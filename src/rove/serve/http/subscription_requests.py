@@ -19,7 +19,7 @@ from rove.broker.access import Identity
 from rove.broker.sessions.session import Session, Subscription
 from rove.mqtt.packets import Filter, Properties, Publish
 from rove.mqtt.topics import text_fault
-from rove.serve.http.events import INFLIGHT_MAX, Subscriber
+from rove.serve.http.event_streams import INFLIGHT_MAX, EventStreamClient
 from rove.serve.http.in_process import InProcessClient
 from rove.serve.http.requests import Query
 from rove.serve.shell import Shell
@@ -132,7 +132,7 @@ def wish_in(session: str, body: SubscriptionBody) -> Wish:
     )
 
 
-async def begin(shell: Shell, subscriber: Subscriber, wish: Wish) -> None:
+async def begin(shell: Shell, subscriber: EventStreamClient, wish: Wish) -> None:
     """Connect for a stream, say what the subscriber is like, subscribe."""
     await subscriber.connect(
         wish.session or "",
@@ -237,7 +237,7 @@ async def _client(
     if session is not None and session.link is not None:
         if session.identity.user != identity.user:
             raise HttpError(403, "this client id belongs to another user")
-        if isinstance(session.link.peer, Subscriber):
+        if isinstance(session.link.peer, EventStreamClient):
             return session.link.peer, False
         raise HttpError(409, f"{client_id} is connected by MQTT", "it can do this itself")
     client = InProcessClient(shell, "http", identity)

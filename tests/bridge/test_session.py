@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rove.bridge.batches import SPAN, Position, cut, must_settle, packet_id_of
+from rove.bridge.session import SPAN, Position, cut, must_settle, packet_id_of
 from rove.bridge.translation import KafkaRecord
 
 gaps = st.lists(st.sampled_from([1, 1, 1, 2, 500, SPAN - 1, SPAN, 65_534, 65_535, 65_536, 10**9]))

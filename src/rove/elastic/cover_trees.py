@@ -145,7 +145,7 @@ class _Kind:
                 yield node
 
 
-class Covering:
+class CoverTrees:
     """Subscriptions under their ids, and where each belongs.
 
     Every change says which subscriptions belong elsewhere by it, the changed one included.

@@ -30,8 +30,8 @@ from rove.lang.errors import LanguageError
 from rove.lang.explanation import Explanation, explain
 from rove.mqtt.packets import Filter
 from rove.mqtt.topics import filter_fault, fits, name_fault
-from rove.policy.jobs import Completed, Deferred, Stopped
-from rove.policy.messages import IncomingMessage
+from rove.policy.jobs import Deferred, Stopped
+from rove.policy.messages import Completed, IncomingMessage
 from rove.serve.http.inspection import SubscriptionView, subscription_view
 
 
@@ -43,7 +43,7 @@ class DescribedSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     me: dict[str, Any] | None = None
 
 
-class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ExplainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is asked."""
 
     publication: str | dict[str, Any]
@@ -67,7 +67,7 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the text: every part of it, its truth and why."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ExplainedSubscription(msgspec.Struct, frozen=True):
     """What is to be said of one subscription."""
 
     subscription: SubscriptionView
@@ -76,7 +76,7 @@ class Verdict(msgspec.Struct, frozen=True):
     checks: list[Check]
 
 
-class Case(msgspec.Struct, frozen=True):
+class ExplainedPublication(msgspec.Struct, frozen=True):
     """A publication as the checks see it."""
 
     topic: str
@@ -88,14 +88,14 @@ class Case(msgspec.Struct, frozen=True):
     """As policies see it; None as above."""
 
 
-class Explained(msgspec.Struct, frozen=True):
+class ExplainResponse(msgspec.Struct, frozen=True):
     """The answer."""
 
     publication: dict[str, Any]
-    subscriptions: list[Verdict]
+    subscriptions: list[ExplainedSubscription]
 
 
-def answer(view: BrokerView, question: Question, identity: Identity) -> Explained:
+def explained(view: BrokerView, question: ExplainRequest, identity: Identity) -> ExplainResponse:
     """Explain, as far as whoever asks may know."""
     is_admin = view.may(identity, "admin")
     case = _case(view, question, identity, is_admin)
@@ -105,13 +105,15 @@ def answer(view: BrokerView, question: Question, identity: Identity) -> Explaine
     if case.remembered is not None:
         one = case.remembered
         known |= {"id": one.id, "publisher": one.publisher, "notified": one.notified}
-    return Explained(known, verdicts)
+    return ExplainResponse(known, verdicts)
 
 
 # --- what is asked about --------------------------------------------------------------------------
 
 
-def _case(view: BrokerView, question: Question, identity: Identity, is_admin: bool) -> Case:
+def _case(
+    view: BrokerView, question: ExplainRequest, identity: Identity, is_admin: bool
+) -> ExplainedPublication:
     if isinstance(question.publication, dict):
         if question.topic is None:
             raise HttpError(
@@ -123,7 +125,7 @@ def _case(view: BrokerView, question: Question, identity: Identity, is_admin: bo
         at = view.now if question.at is None else question.at
         arrived = IncomingMessage(question.topic, msgspec.json.encode(question.publication))
         attributes = attributes_of(arrived.topic, arrived.payload, ())
-        return Case(question.topic, attributes, at, arrived=arrived)
+        return ExplainedPublication(question.topic, attributes, at, arrived=arrived)
     found = view.remembered(question.publication)
     if found is None or not (is_admin or view.may_receive(identity, found.topic)):
         count = view.limits.explain_publications_max
@@ -131,23 +133,23 @@ def _case(view: BrokerView, question: Question, identity: Identity, is_admin: bo
         raise HttpError(404, what, "describe it: a JSON object, and its topic")
     at = question.at or found.at
     if not isinstance(found.payload, bytes):
-        return Case(found.topic, None, at, found)
+        return ExplainedPublication(found.topic, None, at, found)
     user = found.properties.user
     attributes = attributes_of(found.topic, found.payload, user)
-    return Case(
+    return ExplainedPublication(
         found.topic, attributes, at, found, IncomingMessage(found.topic, found.payload, user)
     )
 
 
 def _subscriptions(
-    view: BrokerView, question: Question, identity: Identity, is_admin: bool
+    view: BrokerView, question: ExplainRequest, identity: Identity, is_admin: bool
 ) -> list[Subscription]:
     match question:
-        case Question(subscription=DescribedSubscription() as described):
+        case ExplainRequest(subscription=DescribedSubscription() as described):
             return [_described(view, described, identity)]
-        case Question(subscription=int(number)):
+        case ExplainRequest(subscription=int(number)):
             found = [one for one in _all(view) if one.number == number]
-        case Question(client=str(client)):
+        case ExplainRequest(client=str(client)):
             session = view.sessions.get(client)
             found = [] if session is None else list(session.subscriptions.values())
         case _:
@@ -188,7 +190,9 @@ def _described(
 # --- the checks -----------------------------------------------------------------------------------
 
 
-def _verdict(view: BrokerView, one: Subscription, case: Case) -> Verdict:
+def _verdict(
+    view: BrokerView, one: Subscription, case: ExplainedPublication
+) -> ExplainedSubscription:
     checks = [*_of_topic(view, one, case), *_of_text(one, case), *_of_engine(one)]
     checks += _of_policy(view, one, case)
     if case.remembered is not None:
@@ -199,10 +203,10 @@ def _verdict(view: BrokerView, one: Subscription, case: Case) -> Verdict:
     reaches = False if False in passed else None if None in passed else True
     shown = subscription_view(one)
     shown.accepted_at = max(shown.accepted_at, 0.0)
-    return Verdict(shown, reaches, checks)
+    return ExplainedSubscription(shown, reaches, checks)
 
 
-def _of_topic(view: BrokerView, one: Subscription, case: Case) -> Iterator[Check]:
+def _of_topic(view: BrokerView, one: Subscription, case: ExplainedPublication) -> Iterator[Check]:
     if fits(one.topic_filter, case.topic):
         yield Check("topic", True, f"{one.topic_filter} fits {case.topic}")
     else:
@@ -219,7 +223,7 @@ def _of_topic(view: BrokerView, one: Subscription, case: Case) -> Iterator[Check
         yield Check("time", None, f"{why}: only what was retained or valid then reached it")
 
 
-def _of_text(one: Subscription, case: Case) -> Iterator[Check]:
+def _of_text(one: Subscription, case: ExplainedPublication) -> Iterator[Check]:
     if one.interest is None:
         yield Check("text", True, "it has no text: everything on its topics is wanted")
         return
@@ -248,7 +252,7 @@ def _of_engine(one: Subscription) -> Iterator[Check]:
         )
 
 
-def _of_policy(view: BrokerView, one: Subscription, case: Case) -> Iterator[Check]:
+def _of_policy(view: BrokerView, one: Subscription, case: ExplainedPublication) -> Iterator[Check]:
     """What a policy would say now; what it said then, with the state of then, nobody keeps."""
     subscriber, limits = one.session.subscriber, view.policy_limits
     slot = one.slot or (None if subscriber is None else subscriber.slot)

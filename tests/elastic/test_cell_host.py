@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from rove.elastic import hosts
+from rove.elastic import cell_host
+from rove.elastic.cell_host import CellHost, arrays_of, matched_of
 from rove.elastic.commands import (
     Add,
     AnyCommand,
@@ -25,7 +26,6 @@ from rove.elastic.commands import (
     Unsaved,
     encoded_rows,
 )
-from rove.elastic.hosts import CellHost, arrays_of, matched_of
 from rove.lang.attributes import attributes_of
 from rove.match.cell import CellMatches
 from rove.match.patterns import automaton
@@ -156,7 +156,7 @@ class TestFailures:
         host = Host()
         host.do(Open(1), Add(1, 1, "x > 5", 1, 0.0), Open(2))
         if isinstance(command, Match):
-            monkeypatch.setattr(hosts, "arrays_of", None)
+            monkeypatch.setattr(cell_host, "arrays_of", None)
         if isinstance(command, Save):
             monkeypatch.setattr(host.host, "_write", None)
         reply = failed(host.do(command))
@@ -211,7 +211,7 @@ class TestRows:
             read.append(payload)
             return attributes_of(topic, payload, user)
 
-        monkeypatch.setattr(hosts, "attributes_of", counted)
+        monkeypatch.setattr(cell_host, "attributes_of", counted)
         assert met(host.asked(1, row(1, x=6))) == {0: [1]}
         assert met(host.asked(2, row(1, x=6))) == {0: [2]}
         assert len(read) == 1
@@ -221,7 +221,7 @@ class TestRows:
     def test_a_payload_is_not_read_for_nobody(self, monkeypatch: pytest.MonkeyPatch) -> None:
         host = Host()
         host.do(Open(1), Add(1, 1, "x > 5", 1, 0.0))
-        monkeypatch.setattr(hosts, "attributes_of", None)
+        monkeypatch.setattr(cell_host, "attributes_of", None)
         assert met(host.asked(1, row(1, filters=(), x=6))) == {}
 
     def test_topic_payload_and_properties_are_attributes(self) -> None:
