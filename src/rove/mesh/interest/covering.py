@@ -17,7 +17,7 @@ from collections import deque
 
 import msgspec
 
-from rove.lang import Subscription, Verdict, covers
+from rove.lang import ProofResult, Subscription, covers
 from rove.mesh.interest.outbox import Outbox
 from rove.mesh.interest.regions import BoxTable, Region, region_covers
 from rove.mesh.interest.topic_filters import FilterIndex
@@ -258,4 +258,4 @@ def _may_be_proved(a: Interest, b: Interest) -> bool:
 def _is_proved(a: Interest, b: Interest) -> bool:
     assert a.condition is not None
     assert b.condition is not None
-    return covers(a.condition, b.condition).verdict is Verdict.YES
+    return covers(a.condition, b.condition).verdict is ProofResult.YES
