@@ -1,9 +1,9 @@
-"""The subscription language: one text for Boolean, evolving, following and ranked interest.
+"""The subscription language: filter expressions for fixed, evolving, following and ranked interest.
 
-    text ──parse──▶ tree ──normalise──▶ normal form ──▶ indexes, covers, intersects
-                     │ │                     └──canonical──▶ canonical text
-                     │ └──to_text──▶ text
-                     └──matches, explain──▶ the oracle, which judges everything else
+    expression ──parse──▶ tree ──normalise──▶ normal form ──▶ indexes, covers, intersects
+                           │ │                     └──canonical──▶ canonical expression
+                           │ └──to_text──▶ expression
+                           └──matches, explain──▶ the oracle, against which the rest is tested
 
 This room imports nothing of Rove's, does no I/O, reads no clock and needs no NumPy. The
 specification is `docs/language.md`; the limits are in `rove.lang.limits`.

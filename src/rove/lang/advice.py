@@ -1,6 +1,6 @@
 """What would be right: the last line of a refusal.
 
-The parser knows what it expected. This module looks at what stands there instead and guesses
+The parser has what it expected. This module looks at what was written instead and guesses
 what its writer meant: another language's sign, a typographic quote, a decimal comma, a
 misspelt keyword. Only texts that are already refused come here, so it may take its time.
 """

@@ -15,7 +15,7 @@ has checked. The other two answers are proofs by exclusion. What neither can be 
 notification is lost to it.
 
 Evolving subscriptions are compared over a stated interval of `t`, both with the same `t`, and
-an answer speaks of every moment in it. `me.` variables of two subscribers are unrelated,
+an answer holds for every moment in it. `me.` variables of two subscribers are unrelated,
 unless `same_subscriber` says that both texts belong to one. Then the answer speaks of every state
 whose numbers are no larger than `STATE_MAX`: beyond it, `me.x - 3` may overflow where `me.x - 2`
 does not, and no box would ever cover a smaller one. A ranked subscription is taken

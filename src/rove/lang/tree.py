@@ -34,7 +34,7 @@ class ValueType(Enum):
 
 
 class _Tagged(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """A node; when it is saved, its name stands before its fields."""
+    """A node; when it is saved, its name comes before its fields."""
 
 
 class Literal(_Tagged, frozen=True, gc=False, eq=False):
@@ -275,7 +275,7 @@ def type_of(node: Node) -> ValueType:
 
 
 def is_value(node: Node) -> bool:
-    """True for what can stand beside a comparison sign, False for a finished condition."""
+    """True for what can be an operand of a comparison, False for a condition."""
     return type(node) in _VALUE_NODES
 
 

@@ -3,11 +3,11 @@
     add ──▶ fixed part ────▶ static index ◀── publications
       └───▶ evolving part ──▶ hash table, by the same id ──▶ evaluated for the candidates
 
-A subscription is split in two that share its id. The static index knows the fixed part and
-finds the candidates; the evolving part waits in a hash table and is evaluated, for candidates
-only, with the `t` of the publication. A subscription without a fixed part is a candidate every
-time. Nothing is done while nothing is published, and a change of `me.` costs nothing at all, but
-a publication costs time for each candidate.
+A subscription is split into two parts with the same id. The static index contains the fixed part
+and finds the candidates. The evolving part is in a hash table and is evaluated for candidates only,
+with the `t` of the publication. A subscription without a fixed part is always a candidate. Nothing
+is computed unless something is published, and a change of `me.` costs next to nothing; but a
+publication costs time for each candidate.
 
 **Declared staleness.** None: each answer is that of the publication's own time.
 
@@ -110,7 +110,7 @@ class LinearBound(msgspec.Struct, frozen=True):
     def negated(self) -> LinearBound | None:
         if self.done > 3:
             return None
-        done = max(self.done, 2)  # rounding knows no sign: all may be negated instead of the result
+        done = max(self.done, 2)  # rounding is symmetric: negating the parts negates the result
         return _changed(self, slope=-self.slope, offset=-self.offset, done=done)
 
     def held(self, low: float, high: float) -> LinearBound | None:
@@ -288,7 +288,7 @@ class LinearRows:
             self._places[moved] = place
 
     def ids(self) -> list[int]:
-        """Everybody."""
+        """The ids of all rows."""
         return list(self._places)
 
     def values(self, publication: Publication) -> list[_Neighbours] | None:

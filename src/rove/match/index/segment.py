@@ -1,9 +1,8 @@
-"""A segment: rows that do not change any more, quick to search.
+"""A segment: rows that never change, and the tree that searches them.
 
-It is one buffer (`rove.match.index.layout`) and the strings that its rows are bounded by. Removing
-a row clears a bit; the row is gone from the next merge on. A segment without an index, made while
-the kernels are still being compiled, is scanned with NumPy, and so is any segment until then: the
-same answers, at the price of looking at every row.
+It consists of one buffer (`rove.match.index.layout`) and the strings that occur in bounds of its
+rows. Removing a row clears a bit; the next merge drops the row. As long as the kernels are not
+compiled, segments are scanned with NumPy: the same answers, at the cost of checking every row.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _COMPARATORS: Final[tuple[Comparator, ...]] = (">=", ">", "<=", "<", "=")
 
 
 class SegmentMatches(NamedTuple):
-    """What a segment found for a batch, publication by publication."""
+    """The results of a segment for a batch, by publication."""
 
     counts: Integers
     """By publication the number of its ids."""
@@ -43,7 +42,7 @@ class SegmentMatches(NamedTuple):
 
 
 class Workspace:
-    """The arrays of a search, made once and used again; never for two searches at a time."""
+    """The arrays of a search, reused from search to search; one search at a time."""
 
     def __init__(self) -> None:
         self.arrays: dict[int, npt.NDArray[Any]] = {}
@@ -69,7 +68,7 @@ class Workspace:
         self.frame[2 * place + 1] = array.size
 
     def take(self, batch: SlotBatch) -> None:
-        """Make ready for the publications of a batch."""
+        """Prepare for the publications of a batch."""
         self.set(layout.STARTS, batch.starts)
         self.set(layout.SLOT_SUBJECTS, batch.subjects)
         self.set(layout.RAWS, batch.raws)
@@ -79,7 +78,7 @@ class Workspace:
             self.grow(place, len(batch))
 
     def take_one(self, slots: Slots, at: float) -> None:
-        """Make ready for one publication, in arrays that are there already."""
+        """Prepare for one publication, in existing arrays."""
         if self.frame[2 * layout.STARTS] != self._own_starts:
             self._take_own()
         arrays, count = self.arrays, len(slots.subjects)
@@ -98,7 +97,7 @@ class Workspace:
             self.set(place, array)
 
     def taken_ids(self) -> Positions:
-        """The ids that were found; of many, the array itself, and room is made anew later."""
+        """The ids that were found; many are returned without a copy, and a new array is made."""
         ids, count = self.arrays[layout.OUT_IDS], int(self.frame[2 * layout.ID_COUNT])
         if count < _HANDED_OVER_MIN:
             return ids[:count].copy()
@@ -190,7 +189,7 @@ class Segment:
         return found
 
     def remove(self, id: int) -> list[int]:
-        """Let a subscription match no more; the subjects that its rows asked for until now."""
+        """Remove a subscription; returns the subjects that its rows used."""
         released: list[int] = []
         for row in self.live_rows_of(id):
             self.alive[row // WIDTH] &= ~np.uint64(1 << row % WIDTH)
@@ -200,7 +199,7 @@ class Segment:
         return released
 
     def subjects_in_use(self) -> dict[int, int]:
-        """How often each subject is asked for."""
+        """How often each subject is used."""
         rows = np.repeat(np.arange(len(self)), np.diff(self._entry_starts))
         live = self.live_rows()[rows]
         numbers, counts = np.unique(self._entry_subjects[live], return_counts=True)
@@ -350,7 +349,7 @@ class Segment:
     ) -> npt.NDArray[np.bool_]:
         """By row, whether entries and bounds let a publication through.
 
-        Whatever an entry asks of an `undecided` subject, it gets.
+        Every entry on an `undecided` subject counts as satisfied.
         """
         keys = self._keys(batch, publication)
         at = float(batch.at[publication])
@@ -366,7 +365,7 @@ class Segment:
         return alive
 
     def undecided_ids(self, batch: SlotBatch, publication: int) -> set[int]:
-        """The subscriptions that a publication may meet or not, by its undecided subjects."""
+        """The subscriptions for which a publication is undecided, by its undecided subjects."""
         undecided = batch.undecided[publication]
         self._write_all_texts(batch)
         asking = np.zeros(len(self), np.bool_)

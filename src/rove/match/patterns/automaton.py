@@ -43,7 +43,7 @@ class PatternBudget:
     def __init__(self) -> None:
         self.left = PATTERN_STEPS_MAX
         self.undecided: list[int] = []
-        """Patterns by number; whoever asks takes them out."""
+        """Numbers of patterns; the caller clears the list."""
 
     def extend(self, text: str) -> None:
         """A longer string may take longer."""

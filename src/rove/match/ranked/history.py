@@ -1,6 +1,6 @@
 """The publications of the longest window, each once: lists are rebuilt from them.
 
-Attributes stand in columns, since a list that ran short is refilled from the whole window; the
+Attributes are columns, since a list that became too short is refilled from the whole window; the
 publications themselves are kept for the oracle, which some scores need. A publication that has left
 the longest window is dropped with the next one.
 """

@@ -62,7 +62,7 @@ class _Plain(msgspec.Struct):
 
 
 class _Entry(NamedTuple):
-    """The publication that a number of the pool stands for."""
+    """The publication of a number of the pool."""
 
     key: object
     publication: Publication
