@@ -130,7 +130,7 @@ def _refuse_forbidden(text: str) -> None:
     match = _FORBIDDEN.search(text)
     if match is not None:
         raise TextError(
-            f"{character_name(match.group())} may not stand in a subscription",
+            f"{character_name(match.group())} is not allowed in a filter expression",
             text,
             match.start(),
             hint="remove it; tabs and line ends are fine between words",
