@@ -65,8 +65,8 @@ CROSS_CUTTING_TESTS = {
     "tests/times.py",  # what each test takes
 }
 # ... and folders of them: a whole broker in a process, and clients that others have written; the
-# monitor's page in a real browser.
-CROSS_CUTTING_FOLDERS = ("tests/interop/", "tests/page/")
+# monitor's page in a real browser; what the engines of `match` are compared with the oracle by.
+CROSS_CUTTING_FOLDERS = ("tests/differential/", "tests/interop/", "tests/page/")
 
 # What the last column of the tables forbids, in modules.
 SOCKETS = {"asyncio", "http", "select", "selectors", "socket", "socketserver", "ssl", "urllib"}

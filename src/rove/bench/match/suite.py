@@ -34,7 +34,7 @@ from rove.bench.match import designs as designs_bench
 from rove.bench.match import forest as forest_bench
 from rove.bench.match import programs as programs_bench
 from rove.bench.match import ranked as ranked_bench
-from rove.bench.match import slow_texts as slow_texts_bench
+from rove.bench.match import slow_expressions
 from rove.bench.match import texts as texts_bench
 from rove.bench.match import upkeep as match_upkeep
 from rove.bench.match.engines import (
@@ -410,7 +410,7 @@ TEXTS_SUITE: Final = Suite(
     name="texts",
     parts={
         "contains": lambda bench: texts_bench.run(),
-        "slowest": lambda bench: slow_texts_bench.run(),
+        "slowest": lambda bench: slow_expressions.run(),
     },
     options=SuiteOptions(parts=("contains",)),
     prepare=warm_up,

@@ -1,7 +1,7 @@
 """The engines of `rove.match` against the oracle, over millions of answers, while things change.
 
 A *trial* draws some hundred subscriptions, and publications that stand on their bounds
-(`rove.testing.drawing`), then tells one story to every engine: subscriptions come, go, are
+(`tests.differential.drawing`), then tells one story to every engine: subscriptions come, go, are
 replaced and change their state, merges begin and end in between, time passes, publications come
 alone and in batches. After each batch every answer of every engine, yes or no, is compared with
 the oracle's. An engine that declares its answers to be those of another moment is judged at that
@@ -42,7 +42,7 @@ from rove.match.forest import Forest
 from rove.match.index import index
 from rove.match.matcher import Matcher, Work
 from rove.match.patterns import automaton, pattern_set
-from rove.testing.drawing import Drawing, Moment
+from tests.differential.drawing import Drawing, Moment
 
 Publication: TypeAlias = dict[str, Any]
 State: TypeAlias = dict[str, Any]

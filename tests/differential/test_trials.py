@@ -9,7 +9,7 @@ import pytest
 from rove.lang import Subscription, parse
 from rove.lang.tree import Attribute, walk
 from rove.match.designs.design import Evolve
-from rove.testing.differential import (
+from tests.differential.trials import (
     Case,
     Counts,
     Difference,

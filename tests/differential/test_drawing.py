@@ -5,7 +5,7 @@ from random import Random
 from rove.lang import matches, parse, to_text
 from rove.lang.tree import Attribute, Like, Me, Time, walk
 from rove.lang.values import admit, next_number, previous_number
-from rove.testing.drawing import Drawing, Moment, edges
+from tests.differential.drawing import Drawing, Moment, edges
 
 NOW = Moment(2.0, {"x": 10})
 
