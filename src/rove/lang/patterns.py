@@ -287,7 +287,7 @@ def _alphabet(ends: Ends, patterns: Sequence[Pattern]) -> list[str]:
 
 
 def _between(low: str, high: str, named: set[str]) -> str | None:
-    """A character strictly between two that nobody named; '' stands for no bound."""
+    """An unused character strictly between two others; '' means no bound."""
     first = ord(low) + 1 if low else 0
     last = ord(high) - 1 if high else 0x10FFFF
     for wished in ("a", "m", "z", "A", "0", " ", "é", "中"):
@@ -323,7 +323,7 @@ _CHUNK: Final = 1 << 15
 
 
 class PatternSegment(msgspec.Struct, frozen=True):
-    """Characters that stand side by side; between and around the runs, any."""
+    """Adjacent characters: plain runs, and any characters between and around them."""
 
     size: int
     runs: tuple[tuple[int, str], ...]

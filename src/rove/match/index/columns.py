@@ -1,4 +1,4 @@
-"""Publications that come as columns, a table of them, made ready for the index without a loop.
+"""Publications that come as tables of columns, prepared for the index without a loop.
 
 Tables hold what a broker gets one by one: a column of floats, of integers of 64 bits, of truths,
 of strings (each distinct one once, and its number in every row), of objects that nothing can
@@ -316,7 +316,7 @@ class PublicationTable:
 
     @property
     def publications(self) -> Sequence[Mapping[str, object]]:
-        """The same as mappings, each made when it is asked for."""
+        """The same as mappings, each made when it is read."""
         return _Publications(self)
 
     def encoded(self, path: Path) -> Encoded | None:
@@ -406,7 +406,7 @@ class _Publications(Sequence[Mapping[str, object]]):
 class MappingTable(PublicationTable):
     """Publications that are mappings already, for the index by column.
 
-    `known` are columns of attributes that somebody has at hand: they must say the same.
+    `known` are columns of attributes that the caller already has: they must be equal.
     """
 
     names_max = NAMES_MAX
@@ -469,7 +469,7 @@ class _Slots:
         self._rounded = np.zeros(rows, np.bool_)
 
     def take(self, source: SubjectSource, found: Encoded) -> None:
-        """All that is asked of one attribute."""
+        """The slots of one attribute."""
         column = self._add(source.number, found.raws)
         if found.rounded is not None:
             self._rounded |= found.rounded

@@ -29,20 +29,20 @@ Ints: TypeAlias = npt.NDArray[np.int32]
 
 
 class PatternKey(NamedTuple):
-    """Characters that every text of a pattern holds side by side, perhaps at its very ends."""
+    """Adjacent characters that every string of a pattern contains, perhaps at one of its ends."""
 
     text: str
     at_start: bool
     at_end: bool
     is_all: bool
-    """The pattern asks for nothing else."""
+    """The pattern consists of its key only."""
 
     @property
     def size(self) -> int:
         return len(self.text) + self.at_start + self.at_end
 
     def is_bound_in(self, text: str) -> bool:
-        """Whether a text that holds the characters has them at the ends that are asked for."""
+        """Whether a string that contains the characters has them at the required ends."""
         if self.at_start:
             return text == self.text if self.at_end else text.startswith(self.text)
         return text.endswith(self.text) if self.at_end else True

@@ -93,14 +93,14 @@ _Score: TypeAlias = "tuple[ScoreProgram | None, tuple[float, ...]]"
 
 
 class _Spot(NamedTuple):
-    """Where the constants of a subscription stand: which columns, which place in them."""
+    """Where the constants of a subscription are: the columns, and the place in them."""
 
     shape: int
     place: int
 
 
 class _Pairs(NamedTuple):
-    """Publications and the subscriptions whose condition they meet."""
+    """Publications and the subscriptions whose condition they satisfy."""
 
     numbers: Integers
     rows: Integers
@@ -109,7 +109,7 @@ class _Pairs(NamedTuple):
 
 
 class _ConstantsChange(NamedTuple):
-    """From publication `number` of the batch on, the constants of a row stand elsewhere."""
+    """From publication `number` of the batch on, the constants of a row are elsewhere."""
 
     row: int
     number: int
@@ -131,7 +131,7 @@ SPARE: Final = 8
 
 
 class RankedPool:
-    """Ranked subscriptions, whose windows know publications by ascending numbers.
+    """Ranked subscriptions; ascending numbers identify the publications in their windows.
 
     Time must not run backwards. Deliveries collect until `take_deliveries` is called.
     """
