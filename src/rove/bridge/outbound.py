@@ -21,7 +21,7 @@ import pyarrow as pa
 from rove.bridge.routes import BridgeConfig, BridgeRoute, RouteProgress
 from rove.bridge.transactions import KafkaTransactions
 from rove.bridge.translation import KafkaRecord, LakeRow, Translator
-from rove.lake.log import COLUMNS, NOTHING, Log, in_order
+from rove.lake.log import COLUMNS, NOTHING, LakeLog, in_order
 
 CHUNK_ROWS: Final = 5_000
 _COLUMNS: Final = (*COLUMNS, "earlier")
@@ -46,13 +46,13 @@ class OutboundRoute:
         self._config, self._route, self._progress = config, route, progress
         self._translator = Translator(route, config.name)
         self._transactions = KafkaTransactions(config, route, is_stopped)
-        self._log: Log | None = None
+        self._log: LakeLog | None = None
         self._chunks: Iterator[tuple[int, list[LakeRow]]] = iter(())
         self._position = self._written = NOTHING
 
     def open(self) -> None:
         """Find out how far it is."""
-        self._log = Log(self._config.lake)
+        self._log = LakeLog(self._config.lake)
         found = self._transactions.open().get(self._route.title)
         self._transactions.partitions()
         self._chunks = iter(())
@@ -117,7 +117,7 @@ class OutboundRoute:
 
 
 def chunks(
-    log: Log, after: int, up_to: int, channels: tuple[str, ...], rows_max: int = CHUNK_ROWS
+    log: LakeLog, after: int, up_to: int, channels: tuple[str, ...], rows_max: int = CHUNK_ROWS
 ) -> Iterator[tuple[int, list[LakeRow]]]:
     """Publications above and up to a position in order, each once, and how far each part goes."""
     files = log.files("publications", after, up_to, channels or None)

@@ -315,12 +315,12 @@ def examine_files(folder: Path, *, is_deep: bool = False) -> Iterator[Finding]:
 
 def examine_lake(location: str, *, is_deep: bool = False) -> Iterator[Finding]:
     """Whether a lake can be read: the list of its files and their footers, or deep, all of them."""
-    from rove.lake.delta import MissingTableError, Table
+    from rove.lake.delta import DeltaTable, MissingTableError
     from rove.lake.log import WRITER, files_of
     from rove.lake.storage import LakeError, open_parquet, shown
 
     try:
-        table = Table(location)
+        table = DeltaTable(location)
         files = files_of(table.files())
     except MissingTableError:
         return

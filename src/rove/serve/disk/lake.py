@@ -47,7 +47,7 @@ from rove.lake.log import (
     open_for_writing,
 )
 from rove.lake.migration import is_old
-from rove.lake.storage import LakeError, Location, folder_of, resolved, told
+from rove.lake.storage import LakeError, Location, folder_of, lake_errors, resolved
 from rove.serve.disk.store import Batch, LogRows, Store, Writer
 
 RETRY_DELAY_S: Final = 1.0
@@ -125,7 +125,7 @@ class LakeAppender:
             if position <= before:
                 raise ValueError(f"position {position} came after {before}; they must grow")
             before = position
-        self._table.make_sure()
+        self._table.refresh_after_failure()
         there = self.last_position
         missing = [row for row in rows if row[0] > there]
         self._listed = None
@@ -150,7 +150,7 @@ class LakeAppender:
         folder = folder_of(self.uri)
         if folder is None:
             return
-        with told(f"cannot use the lake {self.uri}"):
+        with lake_errors(f"cannot use the lake {self.uri}"):
             make_folder(folder, FOLDER_MODES[self.readers])
             _refuse_old_layout(folder)
             if set_mode(folder, FOLDER_MODES[self.readers]):
@@ -337,7 +337,7 @@ class LakeWriter:
         return batch.more
 
     def _committed(self, rows: LogRows, is_taken_back: bool) -> None:
-        """Rows are on disk; told by the store's thread."""
+        """Rows are on disk; called by the store's thread."""
         with self._lock:
             if is_taken_back:
                 self._forget()  # what is in memory may be among it
@@ -359,7 +359,7 @@ class LakeWriter:
         with self._lock:
             if self._is_told:
                 return self._told()
-            # What is committed from here on is told; all before is in the store, and some is both.
+            # Later commits are reported; earlier rows are in the store. Some rows are both.
             self._is_told = True
         batch = self._store.log_above(
             self._position, rows_max=self._lake.rows_per_file, bytes_max=_BATCH_BYTES_MAX
