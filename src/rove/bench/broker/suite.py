@@ -31,9 +31,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from rove.bench.broker import load as broker_load
 from rove.bench.broker import restart as broker_restart
-from rove.bench.broker.load import Durable, FanOut, Idle, Outcome, Sift, Spread
+from rove.bench.broker.load import LOAD, BrokerOutcome, Durable, FanOut, Idle, Sift, Spread
 from rove.bench.harness import Bench, Setting, Suite, SuiteOptions
 from rove.bench.measure import Measure
 from rove.serve.disk.store import Store
@@ -138,7 +137,7 @@ def _running(name: str, settings: dict[str, str] | None = None) -> Iterator[Runn
             yield broker
 
 
-def _nothing_lost(name: str, outcome: Outcome) -> None:
+def _nothing_lost(name: str, outcome: BrokerOutcome) -> None:
     if outcome.received != outcome.expected:
         raise BrokerProcessError(
             f"{name}: {outcome.received:,} notifications came, {outcome.expected:,} were due"
@@ -163,12 +162,12 @@ def _one_to_many(prefix: str, per_s: float, goal: float, bench: BrokerBench) -> 
     with ExitStack() as stack:
         brokers = [stack.enter_context(_running(name)) for name in _brokers(options)]
         for qos in (0, 1):
-            outcomes: dict[str, list[Outcome]] = {broker.name: [] for broker in brokers}
+            outcomes: dict[str, list[BrokerOutcome]] = {broker.name: [] for broker in brokers}
             for _ in range(options.rounds):
                 for broker in brokers:
                     group = f"{prefix}.qos{qos}.{broker.name}"
                     bench.tell(group)
-                    outcome = broker_load.run(_fan_out_job(broker, qos, per_s, options))
+                    outcome = LOAD.run(_fan_out_job(broker, qos, per_s, options))
                     if qos:
                         _nothing_lost(group, outcome)
                     outcomes[broker.name].append(outcome)
@@ -199,7 +198,7 @@ def _fan_out_job(broker: Running, qos: int, per_s: float, options: BrokerOptions
     )
 
 
-def _efficiency(name: str, count: int, what: str, outcome: Outcome) -> Measure:
+def _efficiency(name: str, count: int, what: str, outcome: BrokerOutcome) -> Measure:
     """So many for each second of CPU time; a tick at least, where there was next to nothing."""
     return Measure(name, count / max(outcome.broker_cpu_s, 0.01), f"{what}/CPU s")
 
@@ -241,7 +240,7 @@ def _kept(
                 window=options.window,
                 payload_bytes=payload_bytes,
             )
-            outcome = broker_load.run(job)
+            outcome = LOAD.run(job)
             if where == "queue":
                 # What was acknowledged is on disk now, not after a good end.
                 broker.kill()
@@ -289,7 +288,7 @@ def _sift(bench: BrokerBench) -> Iterator[Measure]:
                 at_once=10,
                 payload_bytes=options.payload_bytes,
             )
-            outcome = broker_load.run(job)
+            outcome = LOAD.run(job)
         _nothing_lost(group, outcome)
         ours = _efficiency(group, outcome.useful, "useful", outcome)
         all_cpu_s = outcome.broker_cpu_s + outcome.load_cpu_s
@@ -323,7 +322,7 @@ def _delay(bench: BrokerBench) -> Iterator[Measure]:
                 per_s=options.delay_per_s,
                 payload_bytes=options.payload_bytes,
             )
-            outcome = broker_load.run(job)
+            outcome = LOAD.run(job)
         _nothing_lost(group, outcome)
         half, most, longest = _delays(outcome)
         yield Measure(f"{group}.p50", half, "ms")
@@ -333,7 +332,7 @@ def _delay(bench: BrokerBench) -> Iterator[Measure]:
         yield Measure(f"{group}.cpu", 100 * outcome.broker_cpu_s / outcome.seconds, "% of a core")
 
 
-def _delays(outcome: Outcome) -> tuple[float, float, float]:
+def _delays(outcome: BrokerOutcome) -> tuple[float, float, float]:
     assert outcome.delays_ms is not None, "this load takes delays"
     return outcome.delays_ms
 
@@ -357,7 +356,7 @@ def _slow(bench: BrokerBench) -> Iterator[Measure]:
                     per_s=options.slow_per_s,
                     has_slow_one=has_slow_one,
                 )
-                outcome = broker_load.run(job)
+                outcome = LOAD.run(job)
                 _nothing_lost("broker.slow", outcome)
                 found[has_slow_one].append(_delays(outcome)[1])
         dropped = broker.metrics()["rove_notifications_dropped_slow_total"]
@@ -386,7 +385,7 @@ def _idle(bench: BrokerBench) -> Iterator[Measure]:
                 connections=count,
                 rounds=options.idle_rounds,
             )
-            outcome = broker_load.run(job)
+            outcome = LOAD.run(job)
         before, first, *_ = outcome.resident_bytes
         ours = Measure(group, (first - before) / count / 1_024, "KB/connection")
         left = outcome.resident_bytes[2::2]

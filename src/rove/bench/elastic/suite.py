@@ -36,11 +36,10 @@ from typing import Final, TypeAlias
 import msgspec
 
 from rove.bench.broker import restart as broker_restart
-from rove.bench.elastic import load as elastic_load
 from rove.bench.elastic import plots as elastic_plots
 from rove.bench.elastic import steps as elastic_steps
 from rove.bench.elastic.brokers import CONFIGURATIONS, EMBEDDED, Configuration, Watcher, running
-from rove.bench.elastic.load import Closed, Flooded, Paced, Run
+from rove.bench.elastic.load import LOAD, Closed, Flooded, Paced, Run
 from rove.bench.elastic.steps import Elasticity
 from rove.bench.elastic.workload import Name
 from rove.bench.harness import Bench, Setting, Suite, SuiteOptions
@@ -167,7 +166,7 @@ def _delay(bench: ElasticBench) -> Iterator[Measure]:
                 under_way=options.under_way,
                 seconds_max=options.run_s,
             )
-            lines[case] = elastic_load.run(job).runs
+            lines[case] = LOAD.run(job).runs
         for found in lines[case]:
             yield from _delays_beside_cupus(case, found)
     if (path := bench.plot("elastic-delay")) is not None:
@@ -205,7 +204,7 @@ def _length(bench: ElasticBench) -> Iterator[Measure]:
                 counts=options.lengths,
                 under_way=options.under_way,
             )
-            lines[name] = runs = elastic_load.run(job).runs
+            lines[name] = runs = LOAD.run(job).runs
         for found in runs:
             yield from _delays(f"elastic.length.{found.sent}.{name}", found)
         first, *_, last = runs[-1].quarters_ms
@@ -266,7 +265,7 @@ def _elasticity(
         job = Paced(
             port=broker.port, pid=broker.pid, work=work, sessions=sessions, size=size, steps=paces
         )
-        trace = elastic_load.run(job).trace
+        trace = LOAD.run(job).trace
     assert trace is not None, "this load is traced"
     assert watcher.last is not None, "the watcher has looked"
     sent_s, delays_ms = trace.arrays()
@@ -319,7 +318,7 @@ def _flooded(
             under_way=options.flood_under_way,
             seconds=options.flood_s,
         )
-        (found,) = elastic_load.run(job).runs
+        (found,) = LOAD.run(job).runs
     return found
 
 
@@ -347,11 +346,11 @@ def _throughput(bench: ElasticBench) -> Iterator[Measure]:
 def _costs(group: str, found: Run) -> Iterator[Measure]:
     """CPU time for a publication, and whether matching was what took it."""
     broker_us = 1e6 * found.broker_cpu_s / found.sent
-    matchers_us = 1e6 * found.matchers_cpu_s / found.sent
+    matchers_us = 1e6 * found.children_cpu_s / found.sent
     broker = Measure(f"{group}.broker", broker_us, "CPU µs/publication")
     yield broker
     if matchers_us:
-        cores = (found.broker_cpu_s + found.matchers_cpu_s) / found.seconds
+        cores = (found.broker_cpu_s + found.children_cpu_s) / found.seconds
         yield Measure(f"{group}.cores", cores, "cores used")
         matchers = Measure(f"{group}.matchers", matchers_us, "CPU µs/publication")
         yield matchers.compared(broker).at_least(_DEMANDING, "×")
