@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
-from rove.cli.common.asking import Broker, add_http_arguments
-from rove.cli.common.output import emit_json, is_terminal
-from rove.cli.common.texts import add_json_flag
-from rove.cli.common.units import bytes_text, count_text, duration_text
+from rove.cli.common.arguments import add_json_flag
+from rove.cli.common.connection import BrokerApi, add_http_arguments
+from rove.cli.common.output import bytes_text, count_text, duration_text, emit_json, is_terminal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -47,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List, and say on stderr if that was not all."""
-    items, is_all = _items(Broker(arguments), arguments)
+    items, is_all = _items(BrokerApi(arguments), arguments)
     if arguments.json:
         emit_json(items)
         return 0
@@ -63,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _items(broker: Broker, arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
+def _items(broker: BrokerApi, arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
     """As many as were asked for, page by page; and whether there were no more."""
     if arguments.what == "matchers":
         matchers: list[dict[str, Any]] = broker.ask("/matchers")["matchers"]
@@ -84,7 +83,9 @@ def _items(broker: Broker, arguments: argparse.Namespace) -> tuple[list[dict[str
     return found, after is None
 
 
-def _policies(broker: Broker, arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
+def _policies(
+    broker: BrokerApi, arguments: argparse.Namespace
+) -> tuple[list[dict[str, Any]], bool]:
     query: dict[str, Any] = {"limit": max(0, min(POLICIES_MAX, arguments.limit))}
     if arguments.client is not None:
         query["client"] = arguments.client

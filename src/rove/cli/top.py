@@ -15,10 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rove.cli.common.asking import Broker, add_http_arguments
-from rove.cli.common.output import emit_json, is_terminal
-from rove.cli.common.texts import add_json_flag
-from rove.cli.common.units import bytes_text, count_text, duration_text
+from rove.cli.common.arguments import add_json_flag
+from rove.cli.common.connection import BrokerApi, add_http_arguments
+from rove.cli.common.output import bytes_text, count_text, duration_text, emit_json, is_terminal
 from rove.cli.ls import COLUMNS, Column, plain_lines, table_of
 from rove.errors import UsageError
 
@@ -64,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Show until interrupted, or once."""
     if not 0.05 <= arguments.interval <= 3600:
         raise UsageError("--interval takes seconds from 0.05 to 3600")
-    broker = Broker(arguments)
+    broker = BrokerApi(arguments)
     if arguments.json and not arguments.once:
         raise UsageError("--json goes with --once")
     if arguments.once or not is_terminal():
@@ -74,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _once(broker: Broker, arguments: argparse.Namespace) -> None:
+def _once(broker: BrokerApi, arguments: argparse.Namespace) -> None:
     first = _sample(broker)
     time.sleep(arguments.interval)
     last = _sample(broker)
@@ -96,7 +95,7 @@ def _once(broker: Broker, arguments: argparse.Namespace) -> None:
             sys.stdout.writelines(["\n", *plain_lines(REARRANGEMENTS, past)])
 
 
-def _sample(broker: Broker) -> Sample:
+def _sample(broker: BrokerApi) -> Sample:
     text = broker.text("/metrics")
     at, metrics = time.monotonic(), read_metrics(text.splitlines())
     return Sample(at, metrics, matchers_of(broker.ask) if "matchers" in metrics else None)
@@ -272,7 +271,7 @@ def sparkline(values: Iterable[float]) -> str:
     return "".join(BARS[round(max(0.0, value) / highest * last)] for value in listed)
 
 
-def _watch(broker: Broker, interval_s: float) -> None:
+def _watch(broker: BrokerApi, interval_s: float) -> None:
     from rich.live import Live
 
     screen = Screen(broker.url)

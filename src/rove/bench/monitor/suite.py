@@ -39,11 +39,6 @@ from rove.monitor.static import Files
 from rove.testing import broker_processes
 from rove.testing.broker_processes import cpu_seconds
 
-SIZE_KB_MAX: Final = 150.0
-STREAM_KB_PER_S_MAX: Final = 100.0
-PAGES_PERCENT_MAX: Final = 5.0
-PAINT_MS_MAX: Final = 1_000.0
-FRAME_MS_MAX: Final = 4.0
 ASKED: Final = ("health", "metrics", "clients", "queues", "slow", "subscriptions")
 """What a page asks of the broker ..."""
 ASKED_EVERY_S: Final = 2.0
@@ -175,7 +170,7 @@ async def _heard(url: str, seconds: float, *, areas: bool) -> _Heard:
 def _size(_bench: MonitorBench) -> Iterator[Measure]:
     files = Files()
     kb = sum(min(len(files[path].packed), len(files[path].body)) for path in files) / 1_000
-    yield Measure("monitor.size", kb, "KB").at_most(SIZE_KB_MAX)
+    yield Measure("monitor.size", kb, "KB").at_most(150)
 
 
 def _stream(bench: MonitorBench) -> Iterator[Measure]:
@@ -185,7 +180,7 @@ def _stream(bench: MonitorBench) -> Iterator[Measure]:
         bench.tell(f"{name}{case}")
         heard = asyncio.run(_heard(url, bench.options.seconds, areas=areas))
         kb_per_s = heard.bytes / heard.seconds / 1_000
-        yield Measure(f"{name}{case}", kb_per_s, "KB/s").at_most(STREAM_KB_PER_S_MAX)
+        yield Measure(f"{name}{case}", kb_per_s, "KB/s").at_most(100)
         yield Measure(f"{name}{case}.messages", heard.messages / heard.seconds, "messages/s")
     yield Measure(f"{name}.speed", heard.speed, "x real time")
 
@@ -204,7 +199,7 @@ def _pages(bench: MonitorBench) -> Iterator[Measure]:
     broker, monitor = (100 * (b - a) / passed_s for a, b in zip(before, after, strict=True))
     broker = max(0.0, broker - 100 * bench.broker_idle)
     name = f"monitor.pages.{bench.options.pages}"
-    yield Measure(f"{name}.broker", broker, "% of a core").at_most(PAGES_PERCENT_MAX)
+    yield Measure(f"{name}.broker", broker, "% of a core").at_most(5)
     yield Measure(f"{name}.monitor", monitor, "% of a core")
 
 
@@ -291,7 +286,7 @@ def _paint(bench: MonitorBench) -> Iterator[Measure]:
             value = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
             best = min(best, float(page.evaluate(value)))
             context.close()
-        yield Measure("monitor.paint", best, "ms").at_most(PAINT_MS_MAX)
+        yield Measure("monitor.paint", best, "ms").at_most(1_000)
 
 
 def _frames(bench: MonitorBench) -> Iterator[Measure]:
@@ -313,7 +308,7 @@ def _frames(bench: MonitorBench) -> Iterator[Measure]:
         found = page.evaluate("window.roveFrames()")
     name = f"monitor.frames.{bench.options.walkers}.{bench.options.clients}"
     mean = Measure(f"{name}.mean", float(found["script_ms_mean"]), "ms of JavaScript")
-    yield mean.at_most(FRAME_MS_MAX)
+    yield mean.at_most(4)
     yield Measure(f"{name}.p95", float(found["script_ms_p95"]), "ms of JavaScript")
 
 

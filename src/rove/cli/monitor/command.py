@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rove.cli.common.arguments import port_number, whole_number
-from rove.cli.common.connecting import password_from
+from rove.cli.common.connection import password_from
 from rove.cli.monitor import export as monitor_export
 from rove.errors import UsageError
 

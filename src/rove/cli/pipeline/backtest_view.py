@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rove.cli.common.units import bytes_text, count_text, duration_text
+from rove.cli.common.output import bytes_text, count_text, duration_text
 from rove.cli.ls import printable
 from rove.cli.top import BARS
 

@@ -11,8 +11,8 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from rove.cli.common.findings import show
-from rove.cli.common.parts import Part, add_parts, run_part
+from rove.cli.common.arguments import CommandPart, add_parts, run_part
+from rove.cli.common.output import show_findings
 from rove.cli.pipeline import cluster as pipeline_cluster
 from rove.cli.pipeline import export as pipeline_export
 from rove.cli.pipeline import ingest as pipeline_ingest
@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_parts(parser, {name: _with_spark_options(part) for name, part in PARTS.items()})
 
 
-def _with_spark_options(part: Part) -> Part:
+def _with_spark_options(part: CommandPart) -> CommandPart:
     def configure_both(parser: argparse.ArgumentParser) -> None:
         part.configure(parser)
         add_spark_options(parser)
@@ -92,7 +92,7 @@ def _configure_doctor(parser: argparse.ArgumentParser) -> None:
 def _run_doctor(arguments: argparse.Namespace) -> int:
     from rove.pipeline.spark.doctor import examine
 
-    return show(examine(spark_settings(arguments)), as_json=arguments.json)
+    return show_findings(examine(spark_settings(arguments)), as_json=arguments.json)
 
 
 def _run_jobs(arguments: argparse.Namespace) -> int:
@@ -111,45 +111,49 @@ def _run_policy(arguments: argparse.Namespace) -> int:
     return pipeline_policy.run(arguments, spark_settings(arguments))
 
 
-PARTS: dict[str, Part] = {
-    "ingest": Part(
+PARTS: dict[str, CommandPart] = {
+    "ingest": CommandPart(
         "bring typed tables up to the lake, or files into them",
         pipeline_ingest.configure,
         _run_ingest,
     ),
-    "export": Part(
+    "export": CommandPart(
         "write publications or notifications of a lake to a topic of Kafka",
         pipeline_export.configure,
         _run_export,
     ),
-    "run": Part(
+    "run": CommandPart(
         "run jobs over a broker's lake until they are stopped",
         pipeline_jobs.configure_run,
         _run_jobs,
     ),
-    "status": Part("tell how jobs are", pipeline_jobs.configure_status, pipeline_jobs.status),
-    "stop": Part("end jobs after their batch", pipeline_jobs.configure_stop, pipeline_jobs.stop),
-    "policy": Part(
+    "status": CommandPart(
+        "tell how jobs are", pipeline_jobs.configure_status, pipeline_jobs.status
+    ),
+    "stop": CommandPart(
+        "end jobs after their batch", pipeline_jobs.configure_stop, pipeline_jobs.stop
+    ),
+    "policy": CommandPart(
         "try a policy on a broker's lake, or repeat what its policies did",
         pipeline_policy.configure,
         _run_policy,
     ),
-    "summary": Part(
+    "summary": CommandPart(
         "make one table of several runs of `rove bench --json`",
         pipeline_summary.add_summary,
         pipeline_summary.run_summary,
     ),
-    "cluster": Part(
+    "cluster": CommandPart(
         "hold up a Spark cluster on this machine",
         pipeline_cluster.configure,
         pipeline_cluster.run,
     ),
-    "package": Part(
+    "package": CommandPart(
         "write what spark-submit needs of Rove",
         pipeline_package.configure,
         pipeline_package.run,
     ),
-    "doctor": Part(
+    "doctor": CommandPart(
         "find out whether Spark runs here, and what keeps it from it",
         _configure_doctor,
         _run_doctor,

@@ -15,9 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rove.cli.common.arguments import number_of, whole_number
+from rove.cli.common.arguments import CommandPart, add_parts, number_of, run_part, whole_number
 from rove.cli.common.output import emit_json, emit_rows
-from rove.cli.common.parts import Part, add_parts, run_part
 from rove.cli.common.progress import progress_bar
 from rove.cli.world import live as world_live
 from rove.errors import UsageError
@@ -283,13 +282,17 @@ def _png(written: str) -> Path:
     return path
 
 
-PARTS: dict[str, Part] = {
-    "run": Part("run a scenario with some engines and compare them", _configure_run, _run_scenario),
-    "list": Part("list the scenarios and maps that are shipped", _configure_list, _run_list),
-    "map": Part("tell what is on a map, or draw it", _configure_map, _run_map),
-    "picture": Part("draw a scenario at a moment", _configure_picture, _run_picture),
-    "play": Part(
+PARTS: dict[str, CommandPart] = {
+    "run": CommandPart(
+        "run a scenario with some engines and compare them", _configure_run, _run_scenario
+    ),
+    "list": CommandPart("list the scenarios and maps that are shipped", _configure_list, _run_list),
+    "map": CommandPart("tell what is on a map, or draw it", _configure_map, _run_map),
+    "picture": CommandPart("draw a scenario at a moment", _configure_picture, _run_picture),
+    "play": CommandPart(
         "talk to a world that runs over a broker", world_live.configure_play, world_live.run_play
     ),
-    "generate": Part("make up a map, as the text of its file", _configure_generate, _run_generate),
+    "generate": CommandPart(
+        "make up a map, as the text of its file", _configure_generate, _run_generate
+    ),
 }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.table import Table
 
-from rove.cli.common.units import bytes_text, count_text
+from rove.cli.common.output import bytes_text, count_text
 
 if TYPE_CHECKING:
     from rove.world.runs.results import RunResult

@@ -2,12 +2,12 @@
 
 import pytest
 
-from rove.cli.common.texts import read_object, read_subscription, read_text
+from rove.cli.common.input import read_expression, read_object, read_subscription
 from rove.errors import UsageError
 
 
 def test_an_argument_is_taken_as_it_is() -> None:
-    assert read_text("x > 1\n") == "x > 1\n"
+    assert read_expression("x > 1\n") == "x > 1\n"
     assert read_subscription("x > 1") == read_subscription("x>1")
 
 

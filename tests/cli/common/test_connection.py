@@ -1,14 +1,22 @@
-"""How commands find their broker: options, variables, and that a password is never an argument."""
+"""How commands reach their broker, over MQTT and HTTP."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 from pathlib import Path
 
 import pytest
 
-from rove.cli.common.connecting import add_connection_arguments, named_values, open_client
+from rove.cli.common.connection import (
+    BrokerApi,
+    BrokerRequestError,
+    add_connection_arguments,
+    add_http_arguments,
+    named_values,
+    open_client,
+)
 from rove.client import AddressError, ConnectionFailed
 from rove.errors import UsageError
 
@@ -66,7 +74,7 @@ def test_an_authority_goes_with_a_secure_address(tmp_path: Path, free_port: int)
     with pytest.raises(AddressError, match="write mqtts://"):
         client_id("--url", f"mqtt://127.0.0.1:{free_port}", "--ca", authority)
     (tmp_path / "no.pem").write_text("nothing")
-    with pytest.raises(UsageError, match="no certificate"):
+    with pytest.raises(UsageError, match="is not a PEM certificate"):
         open_client(arguments("--ca", str(tmp_path / "no.pem")))
 
 
@@ -75,3 +83,54 @@ def test_names_and_values() -> None:
     for wrong in ("a", "=1"):
         with pytest.raises(UsageError, match="-D takes NAME=VALUE"):
             named_values([wrong], "-D")
+
+
+def broker(*words: str) -> BrokerApi:
+    parser = argparse.ArgumentParser()
+    add_http_arguments(parser)
+    return BrokerApi(parser.parse_args(words))
+
+
+def test_an_answer_is_json(http_url: str) -> None:
+    assert broker("--url", http_url).ask("/healthz") == {"status": "ok"}
+
+
+def test_the_url_may_come_from_a_variable(http_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROVE_HTTP_URL", f"{http_url}/")
+    assert broker().ask("/healthz") == {"status": "ok"}
+
+
+def test_what_is_refused_is_said_with_its_hint(http_url: str) -> None:
+    with pytest.raises(BrokerRequestError, match="there is no /nothing; /docs lists all routes"):
+        broker("--url", http_url).ask("/nothing")
+
+
+def test_nobody_is_there(free_port: int) -> None:
+    with pytest.raises(BrokerRequestError, match="Connection refused; is the broker up"):
+        broker("--url", f"http://127.0.0.1:{free_port}").ask("/healthz")
+
+
+@pytest.mark.parametrize("url", ["mqtt://localhost", "localhost:8080", "http://"])
+def test_what_is_no_url_of_it(url: str) -> None:
+    with pytest.raises(UsageError, match="--url takes"):
+        broker("--url", url)
+
+
+def test_a_password_is_no_argument() -> None:
+    with pytest.raises(UsageError, match="can be read by everybody") as refused:
+        broker("--url", "http://alice:secret@localhost")
+    assert "secret@" not in str(refused.value)
+
+
+def test_where_the_password_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ROVE_PASSWORD", raising=False)
+    with pytest.raises(UsageError, match="alice needs a password"):
+        broker("--url", "http://alice@localhost:1")
+    monkeypatch.setenv("ROVE_PASSWORD", "first")
+    file = tmp_path / "password"
+    file.write_text("second\nmore\n")
+    for words, password in (((), "first"), (("--password-file", str(file)), "second")):
+        found = broker("--url", "http://alice@localhost:1", *words)
+        assert found.url == "http://localhost:1"
+        encoded = base64.b64encode(f"alice:{password}".encode()).decode()
+        assert found._headers == {"authorization": f"Basic {encoded}"}

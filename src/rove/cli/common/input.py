@@ -1,12 +1,11 @@
-"""How commands read what a user says: texts of the language, JSON objects, JSON lines, moments.
+"""How commands read what a user gives them: expressions, policies, JSON objects, moments.
 
-Reading is bounded: of a text that comes through a pipe no more is read than the language
+Reading is bounded: of an expression that comes through a pipe no more is read than the language
 allows, so that even an endless one is refused at once.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -29,8 +28,8 @@ def opened(file: str) -> AbstractContextManager[BinaryIO]:
     return nullcontext(sys.stdin.buffer) if file == STDIN else Path(file).open("rb")
 
 
-def read_text(written: str) -> str:
-    """A text given as an argument; `-` reads it from standard input."""
+def read_expression(written: str) -> str:
+    """An expression given as an argument; `-` reads it from standard input."""
     if written != STDIN:
         return written
     return sys.stdin.read(TEXT_BYTES_MAX + 1).rstrip("\n")
@@ -38,15 +37,15 @@ def read_text(written: str) -> str:
 
 def read_subscription(written: str) -> Subscription:
     """The subscription that an argument holds, or that standard input holds for `-`."""
-    return parse(read_text(written))
+    return parse(read_expression(written))
 
 
 def read_policy(file: str) -> str:
-    """The text of a policy's file; `-` is standard input."""
+    """The source of a policy; `-` reads it from standard input."""
     try:
         return sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{file} is no text in UTF-8: {error.reason} at {error.start}") from None
+        raise UsageError(f"{file} is not UTF-8: {error.reason} at {error.start}") from None
 
 
 def read_object(written: str, what: str) -> dict[str, Any]:
@@ -79,7 +78,3 @@ def moment_of(written: str, option: str, now: float) -> float:
             f"2026-11-16T08:00), not {written!r}"
         ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def add_json_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="as one line of JSON")
