@@ -12,7 +12,7 @@ from typing import Any
 
 from rove.cli.common.arguments import port_number
 from rove.cli.config import add_options, load_for
-from rove.cli.monitor.command import DATABASE_VARIABLE, DEFAULT_PORT
+from rove.cli.monitor import DATABASE_VARIABLE, DEFAULT_PORT
 from rove.errors import RoveError, UsageError
 from rove.serve.logs import events, install
 from rove.serve.server import Server

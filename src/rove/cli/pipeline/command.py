@@ -1,23 +1,23 @@
 """`rove pipeline PART`: the jobs on Spark.
 
-A part is one line in `PARTS`: what the help says of it, a function that adds its arguments and one
-that does the work. Options of Spark come with every part; `spark_settings` reads them, for
-commands elsewhere that need Spark too. Nothing of Spark is imported before a part runs.
+A part is one entry in `PARTS`: its line in the help, a function that adds its arguments, and one
+that does the work. Every part has the options of Spark; `spark_settings` reads them, also for other
+commands that need Spark. Nothing of Spark is imported before a part runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rove.cli.common.arguments import CommandPart, add_parts, run_part
 from rove.cli.common.output import show_findings
-from rove.cli.pipeline import cluster as pipeline_cluster
 from rove.cli.pipeline import export as pipeline_export
 from rove.cli.pipeline import ingest as pipeline_ingest
 from rove.cli.pipeline import jobs as pipeline_jobs
-from rove.cli.pipeline import package as pipeline_package
 from rove.cli.pipeline import policy as pipeline_policy
 from rove.cli.pipeline import summary as pipeline_summary
 
@@ -111,6 +111,55 @@ def _run_policy(arguments: argparse.Namespace) -> int:
     return pipeline_policy.run(arguments, spark_settings(arguments))
 
 
+# --- clusters -------------------------------------------------------------------------------------
+
+
+def _configure_cluster(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workers", metavar="N", type=int, default=2, help="(default 2)")
+    parser.add_argument("--cores", metavar="N", type=int, default=1, help="of each (default 1)")
+    parser.add_argument(
+        "--worker-memory", metavar="SIZE", default="1g", help="of each (default 1g)"
+    )
+
+
+def _run_cluster(arguments: argparse.Namespace) -> int:
+    """Run a standalone master and workers on loopback until Ctrl-C; ready in some ten seconds."""
+    from rove.bench.servers.spark_cluster import LocalCluster
+
+    with LocalCluster(arguments.workers, arguments.cores, arguments.worker_memory) as cluster:
+        print(cluster.master, flush=True)
+        threading.Event().wait()
+    return 0
+
+
+def _configure_package(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", default=Path("dist"), help="(default dist)"
+    )
+
+
+def _run_package(arguments: argparse.Namespace) -> int:
+    """Write the files and print the commands that use them."""
+    from rove.pipeline.spark.packages import write_packages
+
+    wheel, archive = write_packages(arguments.out)
+    for line in (
+        f"{wheel}  {_megabytes(wheel)}, for images and environments",
+        f"{archive}  {_megabytes(archive)}, for executors: sources and compiled kernels",
+        "",
+        "Where the job is started, and on executors what Rove needs of others:",
+        f"  pip install '{wheel}[spark]'",
+        "The job, with this Rove on all executors:",
+        f"  spark-submit --master URL --archives {archive}#rove JOB.py",
+    ):
+        print(line)
+    return 0
+
+
+def _megabytes(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.1f} MB"
+
+
 PARTS: dict[str, CommandPart] = {
     "ingest": CommandPart(
         "bring typed tables up to the lake, or files into them",
@@ -128,7 +177,7 @@ PARTS: dict[str, CommandPart] = {
         _run_jobs,
     ),
     "status": CommandPart(
-        "tell how jobs are", pipeline_jobs.configure_status, pipeline_jobs.status
+        "show the state of jobs", pipeline_jobs.configure_status, pipeline_jobs.status
     ),
     "stop": CommandPart(
         "end jobs after their batch", pipeline_jobs.configure_stop, pipeline_jobs.stop
@@ -144,17 +193,17 @@ PARTS: dict[str, CommandPart] = {
         pipeline_summary.run_summary,
     ),
     "cluster": CommandPart(
-        "hold up a Spark cluster on this machine",
-        pipeline_cluster.configure,
-        pipeline_cluster.run,
+        "run a Spark cluster on this machine",
+        _configure_cluster,
+        _run_cluster,
     ),
     "package": CommandPart(
-        "write what spark-submit needs of Rove",
-        pipeline_package.configure,
-        pipeline_package.run,
+        "write the files of Rove that spark-submit needs",
+        _configure_package,
+        _run_package,
     ),
     "doctor": CommandPart(
-        "find out whether Spark runs here, and what keeps it from it",
+        "check whether Spark runs here",
         _configure_doctor,
         _run_doctor,
     ),

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from rove.cli.common.arguments import port_number, whole_number
 from rove.cli.common.connection import password_from
-from rove.cli.monitor import export as monitor_export
 from rove.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     # For whoever starts it as a child: `rove.monitor.process`.
     parser.add_argument("--end-with-stdin", action="store_true", help=argparse.SUPPRESS)
     _configure_scenario(parser)
-    monitor_export.configure(parser)
+    _configure_export(parser)
 
 
 def _configure_scenario(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     if words[:1] == ["export"]:
         if len(words) != 2:
             raise UsageError("which run? `rove monitor export RUN --database FILE --out FILE`")
-        return monitor_export.run(words[1], arguments)
+        return _export(words[1], arguments)
     if arguments.out is not None:
         raise UsageError("--out is for `rove monitor export RUN`")
     from rove.monitor import serving
@@ -129,3 +128,41 @@ def _scenario(arguments: argparse.Namespace) -> Scenario | None:
         engines=None if arguments.engines is None else arguments.engines.split(","),
         live=arguments.live_engine,
     )
+
+
+# --- export ---------------------------------------------------------------------------------------
+
+
+def _configure_export(parser: argparse.ArgumentParser) -> None:
+    options = parser.add_argument_group("rove monitor export RUN: a run as a file to be mailed")
+    options.add_argument(
+        "--out",
+        metavar="FILE",
+        type=Path,
+        help="the HTML file to write (default: the run's name, here)",
+    )
+
+
+def _export(run_id: str, arguments: argparse.Namespace) -> int:
+    """Write the report and print its path."""
+    if arguments.database is None:
+        raise UsageError(
+            "export from where? name the metrics database with --database, a file or a URL"
+        )
+    from rove.metrics.database import Database
+    from rove.monitor.export import report
+
+    with Database(arguments.database) as database:
+        text = report(database, run_id)
+    path = arguments.out or Path(f"{''.join(map(_plain, run_id))}.html")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    print(f"{path}: {len(text.encode()) // 1000} KB")
+    return 0
+
+
+def _plain(letter: str) -> str:
+    """Anyone can name a run, so not every letter may become part of a file name."""
+    return letter if letter.isalnum() or letter in "-_." else "-"
