@@ -17,9 +17,10 @@ from collections import deque
 
 import msgspec
 
-from rove.lang import Subscription, Verdict, covers
+from rove.lang import Subscription, Verdict, covers, to_text
+from rove.mesh.interest.boxes import BoxTable
 from rove.mesh.interest.outbox import Outbox
-from rove.mesh.interest.regions import BoxTable, Region, region_covers
+from rove.mesh.interest.regions import Region, expression_of, region_covers
 from rove.mesh.interest.topic_filters import FilterIndex
 
 _PROOFS_MAX = 2
@@ -31,12 +32,12 @@ class Interest(msgspec.Struct, eq=False):
 
     topic_filter: str
     region: Region
-    expression: str | None
-    """What would be sent for it alone; None wants everything on the topic filter."""
     accepted_at_s: float | None = None
     """When `t` was 0, if the region uses `t`."""
     condition: Subscription | None = None
-    """For proofs; None where the region is not all of a subscription, or needs none."""
+    """What the subscriber wrote; None where the region is made from it."""
+    wants_all: bool = False
+    """Whether it wants everything on the topic filter, payloads of any form included."""
     entry: int | None = None
     """Its own entry, if it has one."""
     root: Interest | None = None
@@ -45,17 +46,13 @@ class Interest(msgspec.Struct, eq=False):
     slot: int = -1
     is_removed: bool = False
 
-
-def interest(
-    topic_filter: str,
-    region: Region,
-    accepted_at_s: float,
-    expression: str | None,
-    condition: Subscription | None = None,
-) -> Interest:
-    """An interest; the time of acceptance counts only if the region uses `t`."""
-    accepted = accepted_at_s if region.uses_time else None
-    return Interest(topic_filter, region, expression, accepted, condition)
+    def expression(self) -> str | None:
+        """What is sent for it alone. To write it takes longer than to find what covers it."""
+        if self.wants_all:
+            return None
+        if self.condition is not None:
+            return to_text(self.condition)
+        return expression_of(self.region.conjunctions)
 
 
 class PlainTable:
@@ -67,7 +64,7 @@ class PlainTable:
     def add(self, one: Interest, now_s: float) -> None:
         """Send what a subscription wants, unless it never matches anything."""
         if one.region.conjunctions:
-            one.entry = self._outbox.put(one.topic_filter, one.expression, one.accepted_at_s)
+            one.entry = self._outbox.put(one.topic_filter, one.expression(), one.accepted_at_s)
 
     def remove(self, one: Interest, now_s: float) -> None:
         """Withdraw it."""
@@ -91,7 +88,7 @@ class _Roots:
         self.by_slot: dict[int, Interest] = {}
 
     def add(self, root: Interest) -> None:
-        root.slot = self.boxes.add(root.region.bounds)
+        root.slot = self.boxes.add(root.region)
         self.by_slot[root.slot] = root
 
     def remove(self, root: Interest) -> None:
@@ -107,8 +104,8 @@ class CoveringTable:
         self._active = active
         self._groups: dict[str, _Roots] = {}
         self._filters = FilterIndex()
-        self._orphans: deque[tuple[int, list[Interest], list[int]]] = deque()
-        """For a root that is gone: its entry, what hung below it, and the new roots' entries."""
+        self._orphans: deque[tuple[int, list[Interest]]] = deque()
+        """For a root that is gone: its entry, and what hung below it."""
 
     # -- changing ----------------------------------------------------------------------
 
@@ -135,13 +132,13 @@ class CoveringTable:
     def advance(self, now_s: float, work: int) -> None:
         """Find other roots for up to `work` subscriptions."""
         while self._orphans and work > 0:
-            entry, orphans, replacements = self._orphans[0]
+            entry, orphans = self._orphans[0]
             for _ in range(min(work, len(orphans))):
                 work -= 1
-                self._settle(orphans.pop(), replacements, now_s)
+                self._settle(orphans.pop(), entry, now_s)
             if not orphans:
                 self._orphans.popleft()
-                self._outbox.drop(entry, now_s, after=replacements)
+                self._outbox.drop(entry, now_s)
 
     def _orphan(self, root: Interest, now_s: float) -> None:
         assert root.entry is not None
@@ -152,19 +149,19 @@ class CoveringTable:
         entry, root.entry = root.entry, None
         if orphans:
             # Taken from the end, the widest first: what these cover is not sent.
-            orphans.sort(key=lambda orphan: _breadth(orphan.region))
-            self._orphans.append((entry, orphans, []))
+            orphans.sort(key=lambda orphan: breadth(orphan.region))
+            self._orphans.append((entry, orphans))
         else:
             self._outbox.drop(entry, now_s)
 
-    def _settle(self, orphan: Interest, replacements: list[int], now_s: float) -> None:
+    def _settle(self, orphan: Interest, entry: int, now_s: float) -> None:
         if orphan.is_removed:
             return
         if not self._hang(orphan):
             self._make_root(orphan, now_s, urgent=False)
         root = orphan if orphan.root is None else orphan.root
         assert root.entry is not None
-        replacements.append(root.entry)
+        self._outbox.hold(entry, root.entry)
 
     # -- roots -------------------------------------------------------------------------
 
@@ -183,7 +180,7 @@ class CoveringTable:
         proofs = _PROOFS_MAX
         for topic_filter in self._filters.covering(one.topic_filter):
             group = self._groups[topic_filter]
-            for slot in group.boxes.around(one.region.bounds):
+            for slot in group.boxes.around(one.region):
                 root = group.by_slot[slot]
                 if _covers(root, one):
                     return root
@@ -195,7 +192,7 @@ class CoveringTable:
 
     def _make_root(self, one: Interest, now_s: float, *, urgent: bool) -> None:
         one.entry = self._outbox.put(
-            one.topic_filter, one.expression, one.accepted_at_s, urgent=urgent
+            one.topic_filter, one.expression(), one.accepted_at_s, urgent=urgent
         )
         if self._active:
             for root in self._roots_within(one):
@@ -210,7 +207,7 @@ class CoveringTable:
         return [
             root
             for topic_filter in self._filters.covered(one.topic_filter)
-            for slot in self._groups[topic_filter].boxes.within(one.region.bounds)
+            for slot in self._groups[topic_filter].boxes.within(one.region)
             if _covers(one, root := self._groups[topic_filter].by_slot[slot])
         ]
 
@@ -224,7 +221,8 @@ class CoveringTable:
             one.covered[id(other)] = other
         root.covered.clear()
         entry, root.entry = root.entry, None
-        self._outbox.drop(entry, now_s, after=(one.entry,))
+        self._outbox.hold(entry, one.entry)
+        self._outbox.drop(entry, now_s)
 
     def _remove_root(self, root: Interest) -> None:
         group = self._groups[root.topic_filter]
@@ -236,15 +234,13 @@ class CoveringTable:
 
 def _covers(a: Interest, b: Interest) -> bool:
     """Whether `a` certainly covers `b`, whose topic filter it covers."""
-    if a.expression is None:
-        return True
-    if b.expression is None:
-        return False  # it also wants payloads that no expression can look into
+    if a.wants_all or b.wants_all:
+        return a.wants_all
     same_time = a.accepted_at_s == b.accepted_at_s
     return region_covers(a.region, b.region, same_time=same_time)
 
 
-def _breadth(region: Region) -> tuple[int, float]:
+def breadth(region: Region) -> tuple[int, float]:
     """Orders regions so that what covers comes after what it covers, if both are boxes."""
     return -len(region.bounds), sum(min(high - low, 1e300) for low, high in region.bounds.values())
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -106,46 +105,57 @@ class Outbox:
         one.uses += 1
         if one.uses == 1:
             self._stay(id, one)
-        if urgent and not (one.sent or one.urgent):
-            one.urgent = True
-            self._urgent.append(id)
+        if urgent:
+            self.promote(id)
 
     def _stay(self, id: int, one: _Sending) -> None:
+        # It goes on waiting for its replacements: what they cover relies on it until they are sent.
         del self._leaving[id]
         one.leaves_at_s = math.inf
         self.size_bytes += one.entry.size_bytes
-        for other in one.waits_for:
-            self._sending[other].holds.discard(id)
-        one.waits_for.clear()
 
-    def drop(self, id: int, now_s: float, after: Iterable[int] = ()) -> None:
-        """Need an entry no longer. It leaves some seconds later, but after `after` are sent."""
+    def is_urgent(self, id: int) -> bool:
+        """Whether an entry has not been sent although something relies on it."""
+        one = self._sending[id]
+        return one.urgent and not one.sent
+
+    def promote(self, id: int) -> None:
+        """Send an entry with the next changes, because something relies on it from now on."""
+        one = self._sending[id]
+        if not (one.sent or one.urgent):
+            one.urgent = True
+            self._urgent.append(id)
+
+    def hold(self, id: int, replacement: int) -> None:
+        """Do not withdraw an entry before a replacement has been sent."""
+        if id != replacement and self._is_waiting(replacement):
+            self._sending[id].waits_for.add(replacement)
+            self._sending[replacement].holds.add(id)
+
+    def drop(self, id: int, now_s: float) -> None:
+        """Need an entry no longer; it leaves some seconds later, if nothing holds it."""
         one = self._sending[id]
         one.uses -= 1
         if one.uses:
             return
         self.size_bytes -= one.entry.size_bytes
-        pending = [other for other in after if other != id and self._is_waiting(other)]
-        if not one.sent:
-            # What waited for this entry now waits for what replaces it.
-            for holder in one.holds:
-                self._wait(holder, pending)
-            self._forget(id, one)
+        if one.sent:
+            one.leaves_at_s = now_s + self.pace.withdraw_after_s
+            self._leaving[id] = None
             return
-        one.leaves_at_s = now_s + self.pace.withdraw_after_s
-        self._leaving[id] = None
-        self._wait(id, pending)
-
-    def _wait(self, id: int, replacements: Iterable[int]) -> None:
-        for other in replacements:
-            self._sending[id].waits_for.add(other)
-            self._sending[other].holds.add(id)
+        # What waited for this entry now waits for what replaces it.
+        for holder in one.holds:
+            for replacement in one.waits_for:
+                self.hold(holder, replacement)
+        self._forget(id, one)
 
     def _forget(self, id: int, one: _Sending) -> None:
         del self._sending[id]
         entry = one.entry
         del self._by_content[entry.topic_filter, entry.expression, entry.accepted_at_s]
         self._release(id, one)
+        for other in one.waits_for:
+            self._sending[other].holds.discard(id)
 
     def _release(self, id: int, one: _Sending) -> None:
         for other in one.holds:

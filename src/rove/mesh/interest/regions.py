@@ -11,26 +11,30 @@ which takes microseconds; `rove.lang.algebra` could prove more, in milliseconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TypeAlias
+from zlib import crc32
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
-from rove.lang import Subscription, parse, to_text
+from rove.lang import parse, to_text
 from rove.lang.canonical_form import as_condition
 from rove.lang.errors import LanguageError
 from rove.lang.limits import NORMALISING_STEPS_MAX, TEXT_BYTES_MAX
 from rove.lang.normal_form import Conjunction, NormalForm, includes
 from rove.lang.patterns import StepBudget
-from rove.lang.sets import LOWEST, ValueSet
-from rove.lang.tree import Attribute, Me, Node, Time, walk
+from rove.lang.sets import IS_OPAQUE, PRESENT, ValueSet, is_point, normal_spans
+from rove.lang.tree import Attribute, Me, Node, Time, ValueNode, walk
 from rove.lang.values import Number, Path
 
 Bounds: TypeAlias = dict[Path, tuple[float, float]]
 """For an attribute that must be a number: the least, and the end, which is not included."""
 
+ALL_BITS = 2**64 - 1
+_STRINGS_MAX = 16
+"""Strings of one attribute that a hull lists."""
+_ATTRIBUTES_MAX = 16
+"""Attributes that a hull restricts."""
 ALL = Conjunction()
 """Holds for every publication."""
 
@@ -42,7 +46,9 @@ class Region(msgspec.Struct, frozen=True, eq=False):
     bounds: Bounds
     is_box: bool
     """Whether the box is all that there is: what lies in it matches."""
-    uses_time: bool
+    uses_time: bool = False
+    masks: dict[Path, int] = {}
+    """For an attribute that must be one of some strings, a bit for each of them."""
 
 
 def region_of(conjunctions: tuple[Conjunction, ...]) -> Region:
@@ -50,7 +56,21 @@ def region_of(conjunctions: tuple[Conjunction, ...]) -> Region:
     boxes = [conjunction_bounds(conjunction) for conjunction in conjunctions]
     bounds = hull_of_bounds(boxes) if boxes else {}
     is_box = len(conjunctions) == 1 and _is_box(conjunctions[0], bounds)
-    return Region(conjunctions, bounds, is_box, not is_box and mentions(conjunctions, Time))
+    masks = _masks(conjunctions[0]) if len(conjunctions) == 1 and not is_box else {}
+    return Region(conjunctions, bounds, is_box, not is_box and mentions(conjunctions, Time), masks)
+
+
+def _masks(conjunction: Conjunction) -> dict[Path, int]:
+    found: dict[Path, int] = {}
+    for subject, allowed in conjunction.sets.items():
+        if type(subject) is not Attribute or not allowed.strings:
+            continue
+        if allowed.numbers or allowed.facts or allowed.patterned:
+            continue
+        if all(is_point(*span) for span in allowed.strings):
+            bits = {crc32(low.encode()) % 64 for low, _ in allowed.strings}
+            found[subject.path] = sum(1 << bit for bit in bits)
+    return found
 
 
 def conjunction_bounds(conjunction: Conjunction) -> Bounds:
@@ -95,7 +115,7 @@ def region_covers(a: Region, b: Region, *, same_time: bool) -> bool:
 
     `same_time` says that `t` is the same for both.
     """
-    if a.is_box and b.is_box:
+    if a.is_box:
         return bounds_cover(a.bounds, b.bounds)
     if a.uses_time and b.uses_time and not same_time:
         return False
@@ -112,6 +132,43 @@ def bounds_cover(a: Bounds, b: Bounds) -> bool:
         if inner is None or inner[0] < low or high < inner[1]:
             return False
     return True
+
+
+def hull(a: Region, b: Region) -> Region:
+    """A region of one conjunction that contains two others of one conjunction each.
+
+    For each attribute that both restrict, numbers become one span, and sets of strings are united.
+    Everything else is left out.
+    """
+    one, other = a.conjunctions[0].sets, b.conjunctions[0].sets
+    sets: dict[ValueNode, ValueSet] = {}
+    for subject, allowed in one.items():
+        if type(subject) is Attribute and subject in other and len(sets) < _ATTRIBUTES_MAX:
+            both = _hull_of_sets(allowed, other[subject])
+            if both is not None:
+                sets[subject] = both
+    return region_of((Conjunction(sets),)) if sets else region_of((ALL,))
+
+
+def _hull_of_sets(a: ValueSet, b: ValueSet) -> ValueSet | None:
+    """A set that contains two others; None if it would contain everything."""
+    facts = a.facts | b.facts
+    numbers = a.numbers + b.numbers
+    if numbers:
+        low, high = min(span[0] for span in numbers), max(span[1] for span in numbers)
+        numbers = ((round_down(low), round_up(high)),)
+    strings, fitting, missing = a.strings, a.fitting, a.missing
+    if not a.strings:
+        strings, fitting, missing = b.strings, b.fitting, b.missing
+    elif b.strings:
+        strings = normal_spans(a.strings + b.strings)
+        if (a.fitting, a.missing) != (b.fitting, b.missing):
+            fitting = missing = frozenset()
+        if len(strings) > _STRINGS_MAX:
+            strings = ((strings[0][0], strings[-1][1]),)
+    found = ValueSet(numbers, strings, fitting, missing, facts)
+    # Objects and arrays cannot be asked for alone.
+    return None if facts & IS_OPAQUE and found != PRESENT else found
 
 
 def box_conjunction(bounds: Bounds) -> Conjunction:
@@ -178,98 +235,3 @@ _SURE_BYTES = 1_000
 
 def _is_plain(conjunction: Conjunction) -> bool:
     return not conjunction.atoms and all(type(s) is Attribute for s in conjunction.sets)
-
-
-def condition_text(subscription: Subscription) -> str:
-    """The condition of a subscription alone: what is selected and ranked is decided elsewhere."""
-    return to_text(Subscription(subscription.condition))
-
-
-# -- many boxes ------------------------------------------------------------------------
-
-
-_Floats: TypeAlias = npt.NDArray[np.float64]
-_CAPACITY = 64
-
-
-class BoxTable:
-    """Boxes by slot; finds those around a box, or within it, in one pass of NumPy over all.
-
-    Two rows for each attribute: the negated low and the high, so that the larger value is the wider
-    bound in both; an attribute without bounds has infinity in both. A pass over 1,000 boxes of six
-    attributes takes some 10 µs.
-    """
-
-    def __init__(self) -> None:
-        self._columns: dict[Path, int] = {}
-        self._rows: _Floats = np.full((0, _CAPACITY), math.inf)
-        self._used = np.zeros(_CAPACITY, np.bool_)
-        self._free: list[int] = []
-        self._end = 0
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, bounds: Bounds) -> int:
-        """The slot of a new box."""
-        slot = self._free.pop() if self._free else self._new_slot()
-        for path in bounds:
-            if path not in self._columns:
-                self._new_column(path)
-        self._rows[:, slot] = self._query(bounds)
-        self._used[slot] = True
-        self._count += 1
-        return slot
-
-    def remove(self, slot: int) -> None:
-        """Free a slot."""
-        self._used[slot] = False
-        self._rows[:, slot] = -math.inf
-        self._free.append(slot)
-        self._count -= 1
-
-    def around(self, bounds: Bounds) -> list[int]:
-        """The slots of the boxes that contain a box."""
-        if not self._count:
-            return []
-        end = self._end
-        query = self._query(bounds)[:, None]
-        found = (self._rows[:, :end] >= query).all(axis=0) & self._used[:end]
-        return found.nonzero()[0].tolist()
-
-    def within(self, bounds: Bounds) -> list[int]:
-        """The slots of the boxes that lie in a box."""
-        if not self._count or not bounds.keys() <= self._columns.keys():
-            return []
-        end = self._end
-        query = self._query(bounds)[:, None]
-        found = (self._rows[:, :end] <= query).all(axis=0) & self._used[:end]
-        return found.nonzero()[0].tolist()
-
-    def _query(self, bounds: Bounds) -> _Floats:
-        values = [math.inf] * (2 * len(self._columns))
-        for path, (low, high) in bounds.items():
-            column = self._columns.get(path)
-            if column is not None:
-                values[column] = -low
-                values[column + 1] = high
-        return np.array(values)
-
-    def _new_slot(self) -> int:
-        if self._end == len(self._used):
-            more = np.full((len(self._rows), self._end), -math.inf)
-            self._rows = np.concatenate((self._rows, more), axis=1)
-            self._used = np.concatenate((self._used, np.zeros(self._end, np.bool_)))
-        self._end += 1
-        return self._end - 1
-
-    def _new_column(self, path: Path) -> None:
-        self._columns[path] = len(self._rows)
-        more = np.full((2, len(self._used)), math.inf)
-        self._rows = np.concatenate((self._rows, more))
-
-
-def bounds_of_hull(bounds: Mapping[Path, tuple[float, float]]) -> Bounds:
-    """The bounds without those that leave everything open but the type."""
-    return {path: bound for path, bound in bounds.items() if bound != (LOWEST, math.inf)}

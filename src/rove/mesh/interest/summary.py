@@ -32,18 +32,22 @@ from rove.lang.normal_form import Conjunction, NormalForm, holds
 from rove.lang.oracle import NO_STATE, Publication, State
 from rove.lang.tree import Me, Time
 from rove.lang.values import change_state
-from rove.mesh.interest.covering import CoveringTable, Interest, PlainTable, interest
+from rove.mesh.interest.covering import CoveringTable, Interest, PlainTable
 from rove.mesh.interest.entries import Changes, Entry
 from rove.mesh.interest.envelopes import Envelope
+from rove.mesh.interest.merging import MergedTable
 from rove.mesh.interest.outbox import Outbox, Pace
-from rove.mesh.interest.regions import ALL, condition_text, expression_of, mentions, region_of
+from rove.mesh.interest.regions import ALL, mentions, region_of
 from rove.mesh.interest.time_error import with_time_error
 from rove.mqtt.topics import fits, split_shared
 
 Covering: TypeAlias = Literal["off", "lazy", "active", "merged"]
 DEFAULT_BUDGET_BYTES = 64 * 1024
-WORK_PER_ADVANCE = 200
-"""How many subscriptions are placed anew in one call of `advance`; each takes some 30 µs."""
+WORK_MAX = 50
+"""How many subscriptions are placed anew in one call of `advance`; each takes 50 to 300 µs."""
+WORK_PER_S = 2_000
+"""How many are in one second: a tenth of one processor."""
+_WORK_EVERY_S = 0.02
 DEFAULT_PACE = Pace()
 
 
@@ -82,6 +86,8 @@ class Summary:
         self._renewals: list[tuple[float, int, Hashable]] = []
         """When envelopes end that cover a stretch of time; a heap with outdated items."""
         self._renewal = 0
+        self._work = float(WORK_MAX)
+        self._worked_at_s = -math.inf
 
     def __len__(self) -> int:
         return len(self._locals)
@@ -199,14 +205,18 @@ class Summary:
             envelope = None if local is None else local.envelope
             if local is not None and envelope is not None and envelope.until_s <= self._now_s:
                 self._want(key, local)
-        self._table.advance(self._now_s, WORK_PER_ADVANCE)
+        if self._table.is_behind:
+            passed_s = min(self._now_s - self._worked_at_s, WORK_MAX / WORK_PER_S)
+            self._worked_at_s = self._now_s
+            self._work = min(self._work + passed_s * WORK_PER_S, WORK_MAX)
+            self._table.advance(self._now_s, int(self._work))
+            self._work -= int(self._work)
 
     def next_s(self) -> float:
         """When to call `advance` and `take` next, if nothing changes until then."""
-        if self._table.is_behind:
-            return self._now_s
         renewal_s = self._renewals[0][0] if self._renewals else math.inf
-        return min(renewal_s, self._outbox.next_s())
+        work_s = self._now_s + _WORK_EVERY_S if self._table.is_behind else math.inf
+        return min(renewal_s, work_s, self._outbox.next_s())
 
     def take(self, now_s: float) -> Changes | None:
         """The next changes to send to every other broker; None if there are none now."""
@@ -227,19 +237,21 @@ class Summary:
         return self._states.get(local.subscriber, NO_STATE)
 
 
-def _table(covering: Covering, budget_bytes: int, outbox: Outbox) -> PlainTable | CoveringTable:
+_Table: TypeAlias = PlainTable | CoveringTable | MergedTable
+
+
+def _table(covering: Covering, budget_bytes: int, outbox: Outbox) -> _Table:
     if covering == "off":
         return PlainTable(outbox)
+    if covering == "merged":
+        return MergedTable(outbox, budget_bytes)
     return CoveringTable(outbox, active=covering == "active")
 
 
 def _interest(local: _Local, found: tuple[Conjunction, ...], *, is_whole: bool) -> Interest:
     region = region_of(found)
+    at = local.accepted_at_s if region.uses_time else None
     if local.subscription is None:
-        return interest(local.topic_filter, region, local.accepted_at_s, None)
-    if is_whole:
-        condition = Subscription(local.subscription.condition)
-        text = condition_text(condition)
-        return interest(local.topic_filter, region, local.accepted_at_s, text, condition)
-    text_or_all = expression_of(found) if found else None
-    return interest(local.topic_filter, region, local.accepted_at_s, text_or_all)
+        return Interest(local.topic_filter, region, at, wants_all=True)
+    condition = Subscription(local.subscription.condition) if is_whole else None
+    return Interest(local.topic_filter, region, at, condition)

@@ -40,6 +40,9 @@ def widened_filter(topic_filter: str) -> str | None:
     return "/".join([*levels[:-1], "#"])
 
 
+_ANSWERS_MAX = 10_000
+
+
 class _Level:
     __slots__ = ("below", "filter")
 
@@ -58,6 +61,8 @@ class FilterIndex:
 
     def __init__(self) -> None:
         self._root = _Level()
+        self._covering: dict[str, list[str]] = {}
+        """Recent answers, until the set changes."""
 
     def add(self, topic_filter: str) -> None:
         """Add a filter; adding it twice changes nothing."""
@@ -68,6 +73,7 @@ class FilterIndex:
                 found = node.below[name] = _Level()
             node = found
         node.filter = topic_filter
+        self._covering.clear()
 
     def remove(self, topic_filter: str) -> None:
         """Remove a filter, with the branches that lead to nothing else."""
@@ -79,6 +85,7 @@ class FilterIndex:
             trail.append((node, name))
             node = node.below[name]
         node.filter = None
+        self._covering.clear()
         for parent, name in reversed(trail):
             child = parent.below[name]
             if child.below or child.filter is not None:
@@ -87,6 +94,14 @@ class FilterIndex:
 
     def covering(self, topic_filter: str) -> list[str]:
         """The filters that cover this one, itself included."""
+        known = self._covering.get(topic_filter)
+        if known is None:
+            if len(self._covering) >= _ANSWERS_MAX:
+                self._covering.clear()
+            known = self._covering[topic_filter] = self._find_covering(topic_filter)
+        return known
+
+    def _find_covering(self, topic_filter: str) -> list[str]:
         found: list[_Level] = []
         nodes = [self._root]
         for number, name in enumerate(topic_filter.split("/")):
