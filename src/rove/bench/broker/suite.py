@@ -1,26 +1,26 @@
-"""`rove bench broker`: what a broker costs, Rove's own and Mosquitto beside it in the same run.
+"""`rove bench broker`: the cost of a broker, for Rove and Mosquitto in the same run.
 
-Both brokers are processes of their own, and so is the load (`rove.bench.broker.load`), the same for
-both. What is compared is the CPU time of the broker's process: it holds on a machine that has
-other things to do. Rates and delays do not; take them from a quiet one.
+Each broker is a process, and so is the load (`rove.bench.broker.load`), which is the same for both.
+The suite compares the CPU times of the brokers, because they hardly depend on what else the machine
+does. Rates and delays do; measure them on a quiet machine.
 
-Nothing counts that was not received: each part compares what came with what was sent, and a
-notification of QoS 1 that is lost ends the run with an error. Names are `broker.PART.CASE`:
+Only received notifications count: each part compares them with the publications, and a lost
+notification of QoS 1 ends the run with an error. Names are `broker.PART.CASE`:
 
-- `fanout`: one publisher as fast as it can, a hundred subscribers, 1 KB; a thousand more
-  subscriptions with texts are evaluated by Rove for each publication, and match none,
-- `unbatched`: the same at a pace at which every publication comes alone,
-- `durable`: fifty publishers with QoS 1, everything kept on disk: in the queue of a subscriber who
-  is away (`queue`), in a channel of the lake (`lake`), or in both,
-- `sift`: a thousand subscribers, each wanting 1 % by content, which Rove sends them; Mosquitto's
-  get everything and drop the rest,
-- `delay`: from publishing to notification, with 20,000 subscriptions with texts,
-- `idle`: memory of 10,000 connections that do nothing, and what stays when they come and go,
-- `slow`: the delay of a hundred subscribers, without and with one more who does not read,
+- `fanout`: one publisher at full speed, a hundred subscribers, 1 KB; Rove also evaluates a thousand
+  subscriptions with expressions for each publication, of which none matches,
+- `unbatched`: the same at a pace at which every publication arrives alone,
+- `durable`: fifty publishers with QoS 1, everything stored on disk: in the queue of a disconnected
+  subscriber (`queue`), in a channel of the lake (`lake`), or in both,
+- `sift`: a thousand subscribers that each want 1 % by content; Rove sends them only that,
+  Mosquitto sends them everything and they drop the rest,
+- `delay`: from publication to notification, with 20,000 subscriptions with expressions,
+- `idle`: the memory of 10,000 idle connections, and what remains when they are closed,
+- `slow`: the delay of a hundred subscribers, without and with one more that does not read,
 - `restart`: on a folder with 100,000 subscriptions and a million queued notifications, with the
-  index that was saved beside them, and without it.
+  saved index and without it.
 
-Where Mosquitto is not installed Rove is measured alone. All of it takes about five minutes.
+If Mosquitto is not installed, Rove is measured alone. Takes about five minutes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LAKE: Final = {
     "ROVE_LAKE__CHANNELS": '[{name = "air", topics = ["air/#"], keep = ["publications"]}]'
 }
 _LITTLE_UNSENT: Final = {"ROVE_LIMITS__UNSENT_BYTES_MAX": str(512 * 1024)}
-"""So that the slow one's share is full within the time that is measured."""
+"""Small enough that the slow subscriber fills its share while the load runs."""
 
 
 class BrokerOptions(SuiteOptions, frozen=True, kw_only=True):

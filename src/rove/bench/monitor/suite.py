@@ -1,21 +1,21 @@
-"""`rove bench monitor`: what the monitor's page weighs, hears and costs.
+"""`rove bench monitor`: the size, the traffic and the cost of the monitor's page.
 
 Names are `monitor.WHAT`:
 
 - `size`: everything that a page may load, compressed;
-- `stream`: what one page hears while it watches all walkers ten times a second, without and with
+- `stream`: what one page receives while it shows all walkers ten times a second, without and with
   the areas of a thousand clients;
-- `pages`: what many open pages, all of which watch the world and ask for the broker's inside as the
-  view of operations does, cost the broker's process, and the monitor's. The broker has nothing
-  else to do; what it takes without pages is measured before, and taken off;
+- `pages`: the CPU time of broker and monitor for many open pages, all of which show the world and
+  request the broker's state as the operations view does. The broker is idle otherwise; its CPU time
+  without pages is measured before, and subtracted;
 - `paint`: until something is on the screen, in a browser that has never seen the page;
 - `frames`: JavaScript for a picture of all walkers and the areas of a thousand clients, which come
   over the wire. What the graphics card does is not in it: in software, that says nothing;
-- `recording`: what writing down its metrics costs a broker (`rove.bench.monitor.metrics`).
+- `recording`: the cost of recording metrics for a broker (`rove.bench.monitor.metrics`).
 
 One broker, one monitor and one world serve all parts: walkers in a town that grows with them, of
-whom a thousand look around. Chromium is Debian's, through playwright; where either is missing, its
-parts are left out and the reason is told.
+whom a thousand look around. Chromium is Debian's, through playwright; if either is missing, its
+parts are skipped and the reason is shown.
 """
 
 from __future__ import annotations

@@ -1,28 +1,28 @@
-"""`rove bench pipeline`: matching on Spark, beside the same kernel without it and beside plain SQL.
+"""`rove bench pipeline`: matching on Spark, compared with the same kernel without it and with SQL.
 
-Everything is measured in one run, and answers are compared first: with the full scan on the first
-publications, with the plain kernel (how many pairs there are) on all of them. Names are
+Everything is measured in one run. Answers are checked first: for some publications with the full
+scan, for all of them with the plain kernel (the number of pairs). Names are
 `pipeline.WORKLOAD.SUBSCRIPTIONS.WHAT`:
 
 - `kernel1`, `kernel2`: the matcher in one process per core, Arrow batches in memory, pairs counted;
 - `spark1`, `spark2`: Spark with one worker on one core, and two on two; publications are read from
-  Parquet, and who wants them comes back to the JVM as packed numbers (`rove.pipeline.match`);
+  Parquet, and the matches come back to the JVM as packed numbers (`rove.pipeline.match`);
 - `spark2.rows`: the same of a DataFrame that is not simply files, so that Spark reads them and
   sends its rows to the workers;
 - `spark2.grouped`, `spark2.pairs`: the same as arrays, and as a row for each pair;
-- `undisturbed`: whether two kernels were nearly twice as quick as one; if not, something else ran
-  on the machine, and none of these ratios counts, neither those that were reached nor the others;
+- `undisturbed`: whether two kernels were nearly twice as fast as one; if not, something else ran on
+  the machine, and none of these ratios counts;
 - `between`, `grid`, `match`: a join by BETWEEN, timed on a fiftieth of the rows, a join over a
   grid of cells made beforehand, and `match`, all to rows of pairs that a sink drops;
 - `resting`, `travelling`: areas that stand still, and the same that move, at 4 s of event time;
 - `memory`: the most that a worker had, after an eighth of the rows and after all;
-- ranked windows, replays, the stream, the way back to subscribers and backtests: see the modules
-  behind `pipeline_bench_jobs`; metrics: see `pipeline_metrics_bench`; a lake that grows, durable
-  publishing with it, an object store, and what one waits for: see `pipeline_lake_bench`.
+- ranked windows, replays, the stream, the delivery of notifications and backtests: see the modules
+  that `rove.bench.pipeline.jobs` imports; roll-ups: `metrics`; a growing lake, durable publishing
+  with it, an object store, and starting Spark: `lake`.
 
 A million publications by default; ten with `full`, against up to a million subscriptions, on two
-workers. Takes 15 minutes, two hours with `full`; a machine that does something else halves
-the ratios.
+workers. Takes 15 minutes, two hours with `full`; other programs on the machine halve the
+ratios.
 """
 
 from __future__ import annotations
