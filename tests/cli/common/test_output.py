@@ -15,7 +15,7 @@ from rove.cli.common.output import (
     is_terminal,
     show_findings,
 )
-from rove.serve.doctor import Finding
+from rove.serve.doctor import DoctorFinding
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -100,8 +100,8 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 FINDINGS = [
-    Finding("disk", "ok", "12 GB free"),
-    Finding("limits", "problem", "too few files", "raise it"),
+    DoctorFinding("disk", "ok", "12 GB free"),
+    DoctorFinding("limits", "problem", "too few files", "raise it"),
 ]
 
 

@@ -21,7 +21,7 @@ from rove.lang.normal_form import accepted_form
 from rove.mqtt.topics import filter_fault, split_shared
 
 if TYPE_CHECKING:
-    from rove.pipeline.tables.backtest import BacktestReport, Question
+    from rove.pipeline.tables.backtest import BacktestQuery, BacktestReport
 
 _EXAMPLES_MAX: Final = 1_000
 
@@ -87,8 +87,8 @@ def as_json(report: BacktestReport) -> dict[str, object]:
     }
 
 
-def _question(arguments: argparse.Namespace, now: float) -> Question:
-    from rove.pipeline.tables.backtest import Question
+def _question(arguments: argparse.Namespace, now: float) -> BacktestQuery:
+    from rove.pipeline.tables.backtest import BacktestQuery
 
     fault = filter_fault(arguments.topic) if arguments.topic else None
     if fault:
@@ -100,7 +100,7 @@ def _question(arguments: argparse.Namespace, now: float) -> Question:
     if arguments.plot is not None and arguments.plot.suffix != ".png":
         raise UsageError(f"--plot draws PNG files; {arguments.plot} is called otherwise")
     accepted_at = arguments.accepted_at
-    return Question(
+    return BacktestQuery(
         text=read_expression(arguments.text),
         against=arguments.against,
         since=moment_of(arguments.since, "--since", now),
@@ -112,7 +112,7 @@ def _question(arguments: argparse.Namespace, now: float) -> Question:
     )
 
 
-def _asked(arguments: argparse.Namespace, question: Question) -> BacktestReport:
+def _asked(arguments: argparse.Namespace, question: BacktestQuery) -> BacktestReport:
     from rove.pipeline.spark.session import open_session
     from rove.pipeline.tables.backtest import backtest
     from rove.pipeline.tables.backtest_sources import open_source
