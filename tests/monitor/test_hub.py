@@ -276,7 +276,7 @@ def test_what_pages_select_is_asked_of_the_stage_once() -> None:
     with_hub(check)
 
 
-def test_answers_go_to_whoever_asked() -> None:
+def test_answers_go_to_the_requesting_page() -> None:
     async def check(hub: Hub, world: World) -> None:
         stage: Any = hub._stage
         one, two = Open(hub), Open(hub)
