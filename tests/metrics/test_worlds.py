@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rove.metrics.database import Reading
 from rove.metrics.worlds import world_beginning, world_readings
-from rove.world.runs.results import RunSample
+from rove.world.runs.scenario_run import RunSample
 
 
 class Own(NamedTuple):

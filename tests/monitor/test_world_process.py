@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from rove.monitor.frames import header_of
+from rove.monitor.motion_frames import header_of
 from rove.monitor.world_process import WAITING_MAX, WorldProcess
 from rove.monitor.world_worker import RunCommand
 from tests.effort import PATIENCE_S

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from rove.monitor.static import Files
+from rove.monitor.page_files import Files
 from tests.page.conftest import PATIENCE_MS, RunningMonitor, Watched, faults_of
 from tests.page.plain_monitor import PlainMonitor
 from tests.page.waiting import until

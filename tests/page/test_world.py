@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from rove.monitor.frames import ClientAreas, Motion
+from rove.monitor.motion_frames import ClientAreas, Motion
 from tests.effort import some
 from tests.page.conftest import PATIENCE_MS, PLAYERS, RunningMonitor, Shot, Watched
 from tests.page.plain_monitor import PlainMonitor

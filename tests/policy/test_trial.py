@@ -13,7 +13,7 @@ from PIL import Image
 from rove.policy.errors import PolicyError
 from rove.policy.limits import PolicyLimits
 from rove.policy.trial import MessageLine, StateLine, Trial, TrialError, TrialResult, read_line
-from rove.world.feeds.ward import ECG_WIDTH, ecg_png
+from rove.world.feeds.hospital import ECG_WIDTH, ecg_png
 from rove.world.runs.scenarios import SHIPPED
 
 ICU = (SHIPPED / "icu.policy").read_text(encoding="utf-8")

@@ -30,8 +30,7 @@ from rove.world.feeds.instruments import (
     policy_of,
     variables_of,
 )
-from rove.world.runs.results import RunResult, RunSample
-from rove.world.runs.running import Run
+from rove.world.runs.scenario_run import RunSample, ScenarioResult, ScenarioRun
 from rove.world.runs.scenarios import AudienceSettings, Scenario
 
 CLIENTS_MAX: Final = 1_000
@@ -128,7 +127,7 @@ class _LiveAudience:
         seed = self._scenario.seed + self._place
         return _CountingDevice(make_device(self.chosen.device, number, count, self._clock, seed))
 
-    def look_around(self, run: Run) -> None:
+    def look_around(self, run: ScenarioRun) -> None:
         """Those who follow tell where they are."""
         entities = run.world.entities
         for one in self.everybody:
@@ -164,7 +163,7 @@ class _LiveAudience:
         return found
 
 
-async def play_audiences(scenario: Scenario, url: str, tell: Tell | None = None) -> RunResult:
+async def play_audiences(scenario: Scenario, url: str, tell: Tell | None = None) -> ScenarioResult:
     """Play a scenario's instruments and audiences over a broker, in real time."""
     clients = sum(audience.count for audience in scenario.audiences)
     if clients > CLIENTS_MAX:
@@ -172,7 +171,7 @@ async def play_audiences(scenario: Scenario, url: str, tell: Tell | None = None)
             f"{scenario.name} has {clients:,} subscribers; over a broker there can be "
             f"{CLIENTS_MAX:,}, a connection each"
         )
-    run = Run(replace(scenario, audiences=()), is_open=True)
+    run = ScenarioRun(replace(scenario, audiences=()), is_open=True)
     joining = time.monotonic()
     places = range(len(scenario.audiences))
     listeners = [
@@ -205,7 +204,11 @@ async def _quiet(listeners: list[_LiveAudience]) -> None:
 
 
 async def _publish(
-    run: Run, publisher: Client, listeners: list[_LiveAudience], began: float, tell: Tell | None
+    run: ScenarioRun,
+    publisher: Client,
+    listeners: list[_LiveAudience],
+    began: float,
+    tell: Tell | None,
 ) -> tuple[int, int]:
     """Every tick at its moment, to the end; how much was published."""
     scenario = run.scenario

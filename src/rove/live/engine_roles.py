@@ -29,17 +29,15 @@ import numpy as np
 
 from rove.world.engines import object_engine, tile_engine
 from rove.world.engines.area_engine import AreaClients, AreaMasters, AreaRules, Design
-from rove.world.engines.bus import Bus, Deliveries
-from rove.world.engines.counters import EngineCounters
-from rove.world.engines.ensemble import Ensemble
+from rove.world.engines.bus import Bus, Deliveries, EngineCounters
+from rove.world.engines.ensemble import ENGINES, Ensemble, full_name, make_engine
 from rove.world.engines.object_engine import InterestService, ObjectClients, ObjectMasters
 from rove.world.engines.pair_kernels import pairs_of
-from rove.world.engines.registry import ENGINES, full_name, make_engine
 from rove.world.engines.replicas import Replicas
 from rove.world.engines.tile_engine import TileClients, TileMasters
 from rove.world.engines.truth import GroundTruth, ReplicaChecker
 from rove.world.map.tiles import Tiles
-from rove.world.runs.running import Run
+from rove.world.runs.scenario_run import ScenarioRun
 from rove.world.runs.scenarios import Scenario, ScenarioError
 from rove.world.runs.simulation import Refusal, World
 from rove.world.runs.state import Clients, Entities, Ints, TickChanges, WorldError
@@ -72,7 +70,7 @@ class Lockstep:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario: Final = scenario
-        self.world: Final[World] = Run(scenario.sized(engines=())).world
+        self.world: Final[World] = ScenarioRun(scenario.sized(engines=())).world
         self.world.engine_names = [full_name(name) for name in scenario.engines.use]
         self._written = sorted(scenario.commands, key=lambda said: said.at)
         self._orders: dict[int, list[str]] = {}

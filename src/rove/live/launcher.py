@@ -35,20 +35,21 @@ from msgspec.structs import replace
 from rove.client import connect
 from rove.errors import RoveError
 from rove.live.broker_audiences import play_audiences
-from rove.live.delays import DelayHistograms, percentile_s
 from rove.live.engine_roles import DELAY_TICKS, Role, add_row, shares
 from rove.live.role_process import (
     RUN_TOPIC,
     Announcement,
+    DelayHistograms,
     RoleJob,
     RoleOutcome,
     RoleReady,
     RoleReport,
     RoleStart,
+    percentile_s,
 )
 from rove.testing.broker_processes import cpu_seconds, rove
-from rove.world.engines.registry import full_name, make_engine
-from rove.world.runs.results import EngineFacts, RunResult, RunSample
+from rove.world.engines.ensemble import full_name, make_engine
+from rove.world.runs.scenario_run import EngineFacts, RunSample, ScenarioResult
 from rove.world.runs.scenarios import Scenario
 
 OVER_MQTT: Final = " over MQTT"
@@ -82,7 +83,7 @@ class ProcessFacts(msgspec.Struct, frozen=True):
 class LiveResult(msgspec.Struct, frozen=True):
     """What came of a world over a broker."""
 
-    result: RunResult
+    result: ScenarioResult
     """The figures of the live engine, and of all engines in process beside it."""
     updates: int
     """That have reached clients, and whose delays were taken."""
@@ -393,14 +394,14 @@ class _LiveRun:
             was_stopped=self._was_stopped,
         )
 
-    def _figures(self, done: list[RoleOutcome]) -> RunResult:
+    def _figures(self, done: list[RoleOutcome]) -> ScenarioResult:
         """The same as of a run in process, with the live engine beside the others."""
         scenario, last = self._scenario, min(outcome.last.tick for outcome in done)
         samples = [sample for tick in self._ticks() for sample in self._samples(tick)]
         samples += self._samples_of([outcome.last for outcome in done], last)
         engines = list(dict.fromkeys(sample.source for sample in samples))
         live = done[0].engine + OVER_MQTT
-        return RunResult(
+        return ScenarioResult(
             scenario=scenario.name,
             title=scenario.title,
             seed=scenario.seed,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from rove.errors import UsageError
 from rove.metrics.records import Reading, Run
 from rove.metrics.worlds import Who, world_beginning, world_readings
-from rove.world.runs.results import RunResult, RunSample
+from rove.world.runs.scenario_run import RunSample, ScenarioResult
 
 if TYPE_CHECKING:
     from rove.metrics.database import Database
@@ -29,7 +29,7 @@ READINGS_AT_ONCE: Final = 50_000
 # --- Parquet ----------------------------------------------------------------------------------
 
 
-def write_parquet(result: RunResult, folder: Path) -> list[Path]:
+def write_parquet(result: ScenarioResult, folder: Path) -> list[Path]:
     """`engines.parquet` and, where there are any, `audiences.parquet`; their paths."""
     try:
         import pyarrow as pa
@@ -77,7 +77,7 @@ def open_database(place: str) -> Database:
     return Database(place)
 
 
-def write_metrics(result: RunResult, database: Database, run: str, began: int) -> int:
+def write_metrics(result: ScenarioResult, database: Database, run: str, began: int) -> int:
     """Put a run and its samples into the metrics database; how many readings they are.
 
     `began` is when, in seconds since 1970. The samples are added up as well, so that they can be
@@ -93,7 +93,7 @@ def write_metrics(result: RunResult, database: Database, run: str, began: int) -
     return len(found)
 
 
-def run_of(result: RunResult, run: str, began: int) -> Run:
+def run_of(result: ScenarioResult, run: str, began: int) -> Run:
     """What a run was, for the list of runs."""
     return Run(
         run,
@@ -113,7 +113,7 @@ def run_of(result: RunResult, run: str, began: int) -> Run:
     )
 
 
-def readings(result: RunResult, run: str, began: int) -> list[Reading]:
+def readings(result: ScenarioResult, run: str, began: int) -> list[Reading]:
     """The samples as readings; counters begin at nothing when the run does."""
     found: list[Reading] = []
     seen: set[tuple[str, str]] = set()

@@ -34,12 +34,8 @@ from rove.base.http_answers import (
     read_json,
     routing_error,
 )
-from rove.monitor.access import Access, Visitor
 from rove.monitor.broker_client import BrokerClient
-from rove.monitor.comparison import compare
-from rove.monitor.hub import PAGES_MAX, Hub, PageConnection
-from rove.monitor.metrics_history import MetricsHistory
-from rove.monitor.operations import (
+from rove.monitor.broker_status import (
     REARRANGEMENTS,
     ROUTES,
     SlowConsumers,
@@ -48,8 +44,12 @@ from rove.monitor.operations import (
     jobs,
     metrics_json,
 )
-from rove.monitor.static import INDEX, Files
-from rove.monitor.virtual_sensors import has_sensors, heat
+from rove.monitor.comparison import compare
+from rove.monitor.live_updates import PAGES_MAX, LiveUpdates, PageConnection
+from rove.monitor.logins import Logins, Visitor
+from rove.monitor.metrics_history import MetricsHistory
+from rove.monitor.page_files import INDEX, Files
+from rove.monitor.sensor_maps import has_sensors, heat
 from rove.world.runs.scenarios import load_scenario, shipped_scenarios
 
 BODY_BYTES_MAX: Final = 1024 * 1024
@@ -85,8 +85,8 @@ class Monitor:
 
     def __init__(
         self,
-        hub: Hub,
-        access: Access,
+        hub: LiveUpdates,
+        access: Logins,
         broker: BrokerClient | None = None,
         history: MetricsHistory | None = None,
         pipeline: Path | None = None,
@@ -346,7 +346,7 @@ class Monitor:
             Route("/api/compare", self._for_visitors(self.compare)),
         ]
         handlers: Any = {HttpError: _answer_error, HTTPException: _answer_404}
-        return _Edge(Starlette(routes=routes, exception_handlers=handlers))
+        return _SecurityHeaders(Starlette(routes=routes, exception_handlers=handlers))
 
     def _for_visitors(
         self, handler: Callable[[Request, Visitor], Awaitable[Response]]
@@ -397,7 +397,7 @@ async def _answer_404(request: Request, error: Any) -> Response:
     return error_answer(routing_error(request, error))
 
 
-class _Edge:
+class _SecurityHeaders:
     """The outermost layer: headers for every answer."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -41,7 +41,7 @@ class Figure(NamedTuple):
     """What is told of each engine."""
 
     name: str
-    """As `rove.world.engines.counters` has it."""
+    """As `rove.world.engines.bus` has it."""
     title: str
     unit: str
     """Of the axis: of a total that grows, by the second."""

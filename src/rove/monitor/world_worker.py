@@ -6,18 +6,20 @@ behind: what is more than `BEHIND_S_MAX` late is not made up for, time goes on m
 `end`.
 
 What is said comes in and answers and frames go out through one pipe, in the order in which they
-happened: JSON, or a frame of `rove.monitor.frames` as it is. When the other end is gone so is this
-process.
+happened: JSON, or a frame of `rove.monitor.motion_frames` as it is. When the other end is gone so
+is this process.
 """
 
 from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterable
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from rove.errors import RoveError
 from rove.monitor.console_commands import (
@@ -28,14 +30,16 @@ from rove.monitor.console_commands import (
     console_help,
     stage_command,
 )
-from rove.monitor.frames import ClientAreas, Motion
-from rove.monitor.sensors import SensorMap
-from rove.monitor.world_view import world_view
+from rove.monitor.motion_frames import ClientAreas, Motion
+from rove.monitor.sensor_maps import SensorMap
 from rove.world.engines.areas_of_interest import areas_of, listening_of
+from rove.world.engines.ensemble import WorldEngine
+from rove.world.map.maps import Map, Roads
+from rove.world.map.tiles import Tiles
 from rove.world.people.commands import WorldCommand
-from rove.world.runs.running import Run
+from rove.world.runs.scenario_run import ScenarioRun
 from rove.world.runs.scenarios import Scenario, ScenarioError, load_scenario, shipped_scenarios
-from rove.world.runs.state import WorldError
+from rove.world.runs.state import EntityKind, Floats, WorldError
 
 BEHIND_S_MAX: Final = 1.0
 LISTENING_S: Final = 0.2
@@ -103,7 +107,7 @@ class WorldWorker:
         self._begin(scenario)
 
     def _begin(self, scenario: Scenario) -> None:
-        run = Run(scenario, timer=time.perf_counter_ns, is_open=True)
+        run = ScenarioRun(scenario, timer=time.perf_counter_ns, is_open=True)
         if run.ensemble is not None:
             run.ensemble.begin()
         else:
@@ -383,3 +387,78 @@ def _rounded(values: list[float]) -> list[float]:
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
+
+
+TILES_MAX: Final = 30_000
+LANE_M: Final = 3.0
+"""How wide a lane is drawn; maps say nothing of it."""
+
+
+def world_view(run: ScenarioRun, name: str) -> dict[str, Any]:
+    """Everything of a run that does not move."""
+    world, scenario = run.world, run.scenario
+    regions = world.regions
+    return {
+        "run": name,
+        "scenario": scenario.name,
+        "title": scenario.title,
+        "about": scenario.about,
+        "seed": scenario.seed,
+        "seconds": scenario.seconds,
+        "tick_s": world.tick_s,
+        "map": _map_view(world.map, world.tiles),
+        "regions": [
+            dict(zip(("server", "x0", "y0", "x1", "y1"), (n, *regions.rectangle(n)), strict=True))
+            for n in range(regions.count)
+        ],
+        "entities": {
+            "names": world.entities.names,
+            "kinds": world.entities.kind.tolist(),
+            "kind_names": [kind.name.lower() for kind in EntityKind],
+        },
+        "clients": {
+            "avatars": world.clients.avatar.tolist(),
+            "reach": [world.clients.reach_x, world.clients.reach_y],
+        },
+        "engines": [_engine_view(one, run) for one in _engines(run)],
+    }
+
+
+def _engines(run: ScenarioRun) -> Iterable[WorldEngine]:
+    return run.ensemble.engines if run.ensemble is not None else ()
+
+
+def _engine_view(engine: WorldEngine, run: ScenarioRun) -> dict[str, Any]:
+    chosen = run.scenario.engines
+    lag_s = chosen.lag_s if engine.name in ("evolving-pes", "evolving-clees") else None
+    return {
+        "name": engine.name,
+        "delay_s": engine.delay_ticks * run.world.tick_s,
+        "live": engine.name == run.live,
+        "design": engine.name.partition("-")[2] or engine.name,
+        "lag_s": lag_s,
+    }
+
+
+def _map_view(map_: Map, tiles: Tiles) -> dict[str, Any]:
+    is_few = len(tiles) <= TILES_MAX
+    return {
+        "name": map_.name,
+        "width": map_.width,
+        "height": map_.height,
+        "walls": [_rounded_points(np.array(wall)) for wall in map_.obstacles],
+        "roads": [] if map_.roads is None else _roads_view(map_.roads),
+        "places": {name: [float(x), float(y)] for name, (x, y) in map_.places.items()},
+        "tiles": _rounded_points(tiles.triangles.reshape(-1, 6)) if is_few else [],
+    }
+
+
+def _roads_view(roads: Roads) -> list[dict[str, Any]]:
+    return [
+        {"points": [roads.nodes[lane.from_node], roads.nodes[lane.to_node]], "width": LANE_M}
+        for lane in roads.lanes
+    ]
+
+
+def _rounded_points(points: Floats) -> Any:
+    return points.round(2).tolist()

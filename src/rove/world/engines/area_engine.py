@@ -36,8 +36,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from rove.match.designs.design import Evolve
-from rove.world.engines.bus import EXACT, Bus, Deliveries
-from rove.world.engines.counters import EngineCounters
+from rove.world.engines.bus import EXACT, Bus, Deliveries, EngineCounters
 from rove.world.engines.engine_kernels import (
     FOLLOWED_COLUMNS,
     HAS,

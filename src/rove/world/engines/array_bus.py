@@ -23,8 +23,8 @@ import numpy.typing as npt
 from rove.match.designs.design import Evolve, checked_seconds
 from rove.world.engines.area_kernels import CLEES, NEVER, PES, RectangleSearch, sides_at
 from rove.world.engines.area_kernels import EXACT as EVALUATED_EXACTLY
-from rove.world.engines.bus import EXACT, Deliveries, Rectangles
-from rove.world.engines.counters import EngineCounters
+from rove.world.engines.bus import EXACT, Deliveries, EngineCounters, Rectangles
+from rove.world.engines.engine_kernels import add_whole_number_bytes, tally
 from rove.world.engines.messages import MessageKind, Messages, payload_bytes
 from rove.world.engines.pair_kernels import (
     distinct_counts,
@@ -37,7 +37,6 @@ from rove.world.engines.pair_kernels import (
     with_keys,
     without_keys,
 )
-from rove.world.engines.size_kernels import add_whole_number_bytes, tally
 from rove.world.runs.state import NOBODY, Flags, Floats, Ints, Longs, WorldError
 
 _DESIGNS: Final = {

@@ -1,5 +1,5 @@
 # mypy: disallow-untyped-decorators=False, warn-return-any=False
-"""The compiled part of the engines: which rectangle is due, which replica is to go.
+"""The compiled part of the engines: which rectangle is due, which replica is to go, how many bytes.
 
 Each is one pass over all clients, all entities or all replicas, a few nanoseconds for each. A mask
 and a dozen array operations in its place would be ten passes, and harder to read.
@@ -19,6 +19,9 @@ the view that is in front of its rear now. Only the rest of the new view has to 
 nothing if there is no rest. The known part is told as the centre of a rectangle as large as the new
 view (`former`), which is possible if it reaches an end of the view in each direction; otherwise
 everything is asked for.
+
+**Sizes.** Bytes of numbers are counted by comparing with powers of ten: 2 ns a number, where
+formatting it takes 100.
 """
 
 from __future__ import annotations
@@ -392,3 +395,46 @@ def are_elsewhere(keys: Any, topic_of: Any, looked_at: Any, starts: Any, topics:
                     high = middle
             gone[i] = topic != 0 and (low == end or topics[low] != topic)
     return gone
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _whole_number_bytes(value: int) -> int:
+    size = 1
+    if value < 0:
+        size = 2
+        value = -value
+    while value >= 10000:
+        value //= 10000
+        size += 4
+    return size + (value >= 10) + (value >= 100) + (value >= 1000)
+
+
+@njit(types.void(row_of(I8), row_of(I8)), cache=True, nogil=True)
+def add_whole_number_bytes(values: Any, sizes: Any) -> None:
+    """Add to each size what its whole number takes: sign and digits."""
+    for i in range(values.size):
+        sizes[i] += _whole_number_bytes(values[i])
+
+
+@njit(types.void(row_of(F8), row_of(I8)), cache=True, nogil=True)
+def add_length_bytes(metres: Any, sizes: Any) -> None:
+    """Add to each size what its length takes: metres with three decimals, or `null`."""
+    for i in range(metres.size):
+        if math.isnan(metres[i]):
+            sizes[i] += 4
+            continue
+        millimetres = np.int64(np.rint(metres[i] * 1000.0))
+        minus = millimetres < 0
+        sizes[i] += minus + _whole_number_bytes(abs(millimetres) // 1000) + 4
+
+
+@njit(
+    types.void(row_of(types.int8), row_of(I8), row_of(I8), row_of(I8), row_of(I8)),
+    cache=True,
+    nogil=True,
+)
+def tally(whats: Any, counts: Any, sizes: Any, totals: Any, total_bytes: Any) -> None:
+    """Add messages, each counts[i] times, to the totals of their kinds."""
+    for i in range(whats.size):
+        totals[whats[i]] += counts[i]
+        total_bytes[whats[i]] += counts[i] * sizes[i]

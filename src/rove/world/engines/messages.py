@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rove.world.engines.size_kernels import add_length_bytes, add_whole_number_bytes
+from rove.world.engines.engine_kernels import add_length_bytes, add_whole_number_bytes
 from rove.world.runs.state import Entities, Floats, Ints, Longs, WorldError
 
 

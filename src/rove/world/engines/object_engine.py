@@ -24,8 +24,7 @@ from typing import Final
 import numpy as np
 
 from rove.world.engines.area_kernels import RectangleSearch
-from rove.world.engines.bus import Bus, Deliveries
-from rove.world.engines.counters import EngineCounters
+from rove.world.engines.bus import Bus, Deliveries, EngineCounters
 from rove.world.engines.engine_kernels import sightings
 from rove.world.engines.messages import FIELDS, MessageKind, Messages
 from rove.world.engines.pair_kernels import missing_from, pairs_of

@@ -30,8 +30,7 @@ from typing import Final
 
 import numpy as np
 
-from rove.world.engines.bus import Bus, Deliveries
-from rove.world.engines.counters import EngineCounters
+from rove.world.engines.bus import Bus, Deliveries, EngineCounters
 from rove.world.engines.engine_kernels import SLACK_M, are_elsewhere, exchanged
 from rove.world.engines.messages import MessageKind, Messages
 from rove.world.engines.pair_kernels import SECOND_BITS, missing_from, pairs_of

@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rove.world.engines.area_kernels import RectangleSearch
-from rove.world.engines.counters import EngineCounters
+from rove.world.engines.bus import EngineCounters
 from rove.world.engines.pair_kernels import continue_pairs, judge, pairs_of
 from rove.world.engines.replicas import Replicas
 from rove.world.runs.state import Clients, Entities, Ints, Longs, WorldError

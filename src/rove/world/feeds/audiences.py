@@ -70,7 +70,7 @@ class Timetable:
         return found
 
 
-class FeedNotification(NamedTuple):
+class AudienceNotification(NamedTuple):
     """A subscription is told of a feed."""
 
     subscription: int
@@ -79,7 +79,7 @@ class FeedNotification(NamedTuple):
     """True if it was published earlier and has now moved up in a ranking."""
 
 
-class FeedNotifications:
+class AudienceNotifications:
     """Who is told what in a tick: by feed, then by subscription; last what rankings tell."""
 
     def __init__(
@@ -87,7 +87,7 @@ class FeedNotifications:
         feeds: Sequence[FeedPublication],
         positions: Ints,
         subscriptions: Longs,
-        ranked: list[FeedNotification],
+        ranked: list[AudienceNotification],
     ) -> None:
         self.feeds = feeds
         self.positions = positions
@@ -98,11 +98,11 @@ class FeedNotifications:
     def __len__(self) -> int:
         return len(self.positions) + len(self.ranked)
 
-    def __iter__(self) -> Iterator[FeedNotification]:
+    def __iter__(self) -> Iterator[AudienceNotification]:
         for position, subscription in zip(
             self.positions.tolist(), self.subscriptions.tolist(), strict=True
         ):
-            yield FeedNotification(subscription, self.feeds[position])
+            yield AudienceNotification(subscription, self.feeds[position])
         yield from self.ranked
 
 
@@ -226,7 +226,7 @@ class Audience:
 
     # -- publishing ----------------------------------------------------------------------------
 
-    def publish(self, feeds: Sequence[FeedPublication], at: float) -> FeedNotifications:
+    def publish(self, feeds: Sequence[FeedPublication], at: float) -> AudienceNotifications:
         """Who is told of feeds of now, and of what moves up in rankings until now.
 
         To be called every tick, with or without feeds: windows slide with the time.
@@ -238,7 +238,7 @@ class Audience:
         ]
         plain = self._matched(feeds, rows)
         ranked = self._ranks(feeds, rows, at)
-        told = FeedNotifications(feeds, *plain, ranked)
+        told = AudienceNotifications(feeds, *plain, ranked)
         self._count(told)
         return told
 
@@ -264,7 +264,7 @@ class Audience:
 
     def _ranks(
         self, feeds: Sequence[FeedPublication], rows: Sequence[tuple[int, int]], at: float
-    ) -> list[FeedNotification]:
+    ) -> list[AudienceNotification]:
         told: list[RankedDelivery] = []
         for number, matcher in sorted(self._ranked.items()):
             _settle(matcher)
@@ -277,11 +277,11 @@ class Audience:
         for delivery in told:
             assert isinstance(delivery.key, FeedPublication)
             notifications.append(
-                FeedNotification(delivery.subscription, delivery.key, delivery.promoted)
+                AudienceNotification(delivery.subscription, delivery.key, delivery.promoted)
             )
         return notifications
 
-    def _count(self, told: FeedNotifications) -> None:
+    def _count(self, told: AudienceNotifications) -> None:
         sizes = np.array([feed.nbytes for feed in told.feeds], np.int64)
         counts = self.counts
         counts.publications += len(told.feeds)

@@ -30,7 +30,7 @@ from rove.policy.compiler import Policy
 from rove.policy.jobs import OutputMessage
 from rove.policy.limits import PolicyLimits
 from rove.policy.messages import IncomingMessage
-from rove.world.feeds.audiences import FeedNotification
+from rove.world.feeds.audiences import AudienceNotification
 from rove.world.runs.scenarios import DeviceSettings
 
 _ROUNDING_S: Final = 1e-9
@@ -108,7 +108,7 @@ class AudienceDevices:
     def _clock(self) -> float:
         return self._at
 
-    def hear(self, notifications: Iterable[FeedNotification], at: float) -> None:
+    def hear(self, notifications: Iterable[AudienceNotification], at: float) -> None:
         """All that the audience is told at a time; to be called every tick."""
         self._at = at
         if at >= self._next_report - _ROUNDING_S:

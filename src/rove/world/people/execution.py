@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, get_args
 
 import numpy as np
 
-from rove.world.map.steering import straight_ahead
+from rove.world.map.paths import straight_ahead
 from rove.world.people import behaviours, commands, items
 from rove.world.people.behaviours import Behaviour, BehaviourWorld, make_behaviour
 from rove.world.people.commands import Point, WorldCommand

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from rove.world.map.maps import Map, Roads
     from rove.world.map.tiles import Tiles
-    from rove.world.runs.running import Run
+    from rove.world.runs.scenario_run import ScenarioRun
 
 _LONGER_SIDE_INCHES: Final = 9.0
 _SHORTER_SIDE_INCHES_MIN: Final = 3.5
@@ -90,7 +90,7 @@ def draw_map(map_: Map, tiles: Tiles, path: Path) -> None:
     _finish(figure, axes, path)
 
 
-def draw_world(run: Run, path: Path) -> None:
+def draw_world(run: ScenarioRun, path: Path) -> None:
     """Write a PNG file of a world as it is now."""
     world = run.world
     figure, axes = _canvas(world.map)
@@ -108,7 +108,7 @@ def draw_world(run: Run, path: Path) -> None:
 # --- areas of interest ----------------------------------------------------------------------------
 
 
-def areas_of(run: Run) -> DrawnAreas:
+def areas_of(run: ScenarioRun) -> DrawnAreas:
     """What clients listen to by the subscriptions of the live engine."""
     bus, none = run.buses[run.live], np.empty(0, np.int32)
     found = rectangles_of(run.live, bus, run.world)
@@ -232,7 +232,7 @@ def _draw_areas(axes: Axes, areas: DrawnAreas, tiles: Tiles) -> None:
     _draw_arrows(axes, areas)
 
 
-def _draw_sight(axes: Axes, run: Run) -> None:
+def _draw_sight(axes: Axes, run: ScenarioRun) -> None:
     """Lines from the client that is picked out to what it has and no wall hides."""
     from matplotlib.collections import LineCollection
 

@@ -26,7 +26,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from rove.base.documents import read_document
-from rove.world.engines.registry import ENGINES, full_name
+from rove.world.engines.ensemble import ENGINES, full_name
 from rove.world.map.generation import MAP_KINDS, generate
 from rove.world.map.maps import Map, load_map
 from rove.world.people.behaviours import make_behaviour

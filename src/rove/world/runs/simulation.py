@@ -34,8 +34,8 @@ from rove.world.people import execution, items
 from rove.world.people.behaviours import BEHAVIOURS, Behaviour, make_behaviour
 from rove.world.people.commands import Point, WorldCommand, parse_command
 from rove.world.people.movement import Movement
-from rove.world.runs.differences import ChangeDetector
 from rove.world.runs.state import (
+    ChangeDetector,
     Clients,
     Entities,
     EntityKind,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rove.monitor.frames import TOLERANCE_M, ClientAreas, Motion, header_of
+from rove.monitor.motion_frames import TOLERANCE_M, ClientAreas, Motion, header_of
 from tests.monitor.conftest import read_frame
 
 TICK_S = 0.1

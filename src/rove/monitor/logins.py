@@ -64,7 +64,7 @@ class _Session(msgspec.Struct):
     has_key: bool
 
 
-class Access:
+class Logins:
     """Lets visitors in."""
 
     def __init__(self, broker: BrokerClient | None, key: str | None, cookie: str) -> None:

@@ -10,8 +10,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from rove.monitor.frames import Motion
-from rove.monitor.hub import SAID_AT_ONCE, TEXTS_MAX, Hub, PageConnection, PendingRequest
+from rove.monitor.live_updates import (
+    SAID_AT_ONCE,
+    TEXTS_MAX,
+    LiveUpdates,
+    PageConnection,
+    PendingRequest,
+)
+from rove.monitor.motion_frames import Motion
 from rove.world.runs.state import Floats
 from tests.effort import PATIENCE_S
 from tests.monitor.conftest import Frame, read_frame, yard
@@ -42,7 +48,7 @@ class Recorded:
 class World:
     """Says to a hub what a stage would."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: LiveUpdates) -> None:
         self.hub = hub
         self.motion = Motion(COUNT)
         self.x: Floats = np.linspace(0.0, 10.0 * COUNT, COUNT)
@@ -95,9 +101,9 @@ async def may() -> str | None:
     return None
 
 
-def with_hub(check: Callable[[Hub, World], Awaitable[None]]) -> None:
+def with_hub(check: Callable[[LiveUpdates, World], Awaitable[None]]) -> None:
     async def run() -> None:
-        hub = Hub(yard())
+        hub = LiveUpdates(yard())
         hub._stage = Silent()  # type: ignore[assignment]
         await asyncio.wait_for(check(hub, World(hub)), PATIENCE_S)
 
@@ -119,7 +125,9 @@ async def until(is_so: Callable[[], bool]) -> None:
 class Open:
     """A page that is served."""
 
-    def __init__(self, hub: Hub, may_command: Callable[[], Awaitable[str | None]] = may) -> None:
+    def __init__(
+        self, hub: LiveUpdates, may_command: Callable[[], Awaitable[str | None]] = may
+    ) -> None:
         self.other = Recorded()
         self.page = PageConnection(hub, self.other.send, may_command)
         self.page._every_s = 0.0
@@ -136,7 +144,7 @@ class Open:
 
 
 def test_a_late_page_sees_everybody_and_then_what_changes() -> None:
-    async def check(hub: Hub, world: World) -> None:
+    async def check(hub: LiveUpdates, world: World) -> None:
         world.begin()
         for _ in range(5):
             world.step(turned=3)
@@ -156,7 +164,7 @@ def test_a_late_page_sees_everybody_and_then_what_changes() -> None:
 
 
 def test_a_slow_page_is_not_sent_what_it_missed_but_what_it_needs() -> None:
-    async def check(hub: Hub, world: World) -> None:
+    async def check(hub: LiveUpdates, world: World) -> None:
         world.begin()
         slow, fast = Open(hub), Open(hub)
         for one in (slow, fast):
@@ -199,7 +207,7 @@ def replay(frames: list[Frame], at: float) -> Floats:
 
 
 def test_a_slower_rate_is_kept_and_nothing_is_lost() -> None:
-    async def check(hub: Hub, world: World) -> None:
+    async def check(hub: LiveUpdates, world: World) -> None:
         world.begin()
         one = Open(hub)
         await one.hear(type="watch", world=True, rate_hz=0.1)
@@ -219,7 +227,7 @@ def test_a_slower_rate_is_kept_and_nothing_is_lost() -> None:
 
 
 def test_nothing_is_kept_without_bound() -> None:
-    async def check(hub: Hub, world: World) -> None:
+    async def check(hub: LiveUpdates, world: World) -> None:
         world.begin()
         one = Open(hub)
         one.other.is_free.clear()
@@ -235,7 +243,7 @@ def test_nothing_is_kept_without_bound() -> None:
 
 
 def test_another_world_is_told_before_its_frames() -> None:
-    async def check(hub: Hub, world: World) -> None:
+    async def check(hub: LiveUpdates, world: World) -> None:
         world.begin()
         one = Open(hub)
         await one.hear(type="watch", world=True)
@@ -253,7 +261,7 @@ def test_another_world_is_told_before_its_frames() -> None:
 
 
 def test_what_pages_select_is_asked_of_the_stage_once() -> None:
-    async def check(hub: Hub, world: World) -> None:
+    async def check(hub: LiveUpdates, world: World) -> None:
         world.begin()
         stage: Any = hub._stage
         one, two = Open(hub), Open(hub)
@@ -277,7 +285,7 @@ def test_what_pages_select_is_asked_of_the_stage_once() -> None:
 
 
 def test_answers_go_to_whoever_asked() -> None:
-    async def check(hub: Hub, world: World) -> None:
+    async def check(hub: LiveUpdates, world: World) -> None:
         stage: Any = hub._stage
         one, two = Open(hub), Open(hub)
         await one.hear(type="say", id=1, text="pause")
@@ -301,7 +309,7 @@ def test_who_may_not_command_is_told_so_and_still_gets_help() -> None:
     async def may_not() -> str | None:
         return "only administrators may"
 
-    async def check(hub: Hub, world: World) -> None:
+    async def check(hub: LiveUpdates, world: World) -> None:
         stage: Any = hub._stage
         one = Open(hub, may_not)
         await one.hear(type="say", id=1, text="end")
@@ -315,7 +323,7 @@ def test_who_may_not_command_is_told_so_and_still_gets_help() -> None:
 
 
 def test_too_many_commands_are_refused() -> None:
-    async def check(hub: Hub, world: World) -> None:
+    async def check(hub: LiveUpdates, world: World) -> None:
         stage: Any = hub._stage
         one = Open(hub)
         for number in range(int(SAID_AT_ONCE) + 20):
@@ -329,7 +337,7 @@ def test_too_many_commands_are_refused() -> None:
 
 
 def test_a_run_ends_with_the_monitor() -> None:
-    async def check(hub: Hub, world: World) -> None:
+    async def check(hub: LiveUpdates, world: World) -> None:
         ended: list[str] = []
         hub.on_end = ended.append
         world.begin()
@@ -343,7 +351,7 @@ def test_a_run_ends_with_the_monitor() -> None:
 
 
 def test_when_the_stage_dies_everybody_is_told() -> None:
-    async def check(hub: Hub, world: World) -> None:
+    async def check(hub: LiveUpdates, world: World) -> None:
         ended: list[str] = []
         hub.on_end = ended.append
         world.begin()
@@ -385,7 +393,7 @@ def anything(rng: random.Random, depth: int = 0) -> Any:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_whatever_a_page_says_it_is_served_on(seed: int) -> None:
-    async def check(hub: Hub, world: World) -> None:
+    async def check(hub: LiveUpdates, world: World) -> None:
         world.begin()
         one, rng = Open(hub), random.Random(seed)
         for _ in range(300):

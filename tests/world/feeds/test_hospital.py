@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from rove.world.feeds.audiences import Audience, FeedPublication
-from rove.world.feeds.ward import ECG_HEIGHT, ECG_WIDTH, Ward, ecg_png, ecg_signal, png
+from rove.world.feeds.hospital import ECG_HEIGHT, ECG_WIDTH, HospitalWard, ecg_png, ecg_signal, png
 
 
-def ward(seed: int = 1, patients: int = 8, image_every_s: float = 10.0) -> Ward:
+def ward(seed: int = 1, patients: int = 8, image_every_s: float = 10.0) -> HospitalWard:
     rng = np.random.Generator(np.random.PCG64(seed))
-    return Ward(rng, patients=patients, image_every_s=image_every_s)
+    return HospitalWard(rng, patients=patients, image_every_s=image_every_s)
 
 
-def hours_of(ward_: Ward, seconds: int, tick_s: float = 0.5) -> list[FeedPublication]:
+def hours_of(ward_: HospitalWard, seconds: int, tick_s: float = 0.5) -> list[FeedPublication]:
     ticks = int(seconds / tick_s)
     return [feed for tick in range(1, ticks + 1) for feed in ward_.feeds(tick * tick_s)]
 
@@ -72,7 +72,9 @@ def test_who_watches_for_trouble_is_told_of_it() -> None:
 
 def test_beds_are_told() -> None:
     rng = np.random.Generator(np.random.PCG64(1))
-    (feed,) = Ward(rng, patients=1, image_every_s=99, beds=np.array([[3.0, 4.0]])).feeds(1.0)
+    (feed,) = HospitalWard(rng, patients=1, image_every_s=99, beds=np.array([[3.0, 4.0]])).feeds(
+        1.0
+    )
     assert (feed.attributes["x"], feed.attributes["y"]) == (3.0, 4.0)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rove.monitor import operations
+from rove.monitor import broker_status
 from rove.monitor.broker_client import BrokerAnswer
-from rove.monitor.operations import fault_of, jobs, metrics_json, why_slow
+from rove.monitor.broker_status import WELL, fault_of, health_of, jobs, metrics_json, why_slow
 from rove.pipeline.jobs.status import Reporter
 from rove.serve.config import Channel, Lake, Matchers
 from rove.serve.workers.policy_settings import Policies
@@ -84,7 +84,7 @@ def test_why_a_consumer_is_slow(
 def test_a_client_that_is_away_is_found_with_its_reason(
     broker: RunningBroker, start_monitor: StartMonitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "OLD_S", 0.0)
+    monkeypatch.setattr(broker_status, "OLD_S", 0.0)
     monitor = start_monitor(broker=broker.url(""))
     assert monitor.get("/api/broker/slow").json == []
     assert broker.post("/sessions/phone/subscriptions", {"topic": "air/#"}).status == 201
@@ -190,3 +190,32 @@ def test_jobs_are_as_their_files_say(tmp_path: Path, start_monitor: StartMonitor
     [job] = monitor.get("/api/jobs").json
     assert (job["state"], job["lake_position"]) == ("done", 7)
     assert monitor.get("/api/hello").json["parts"]["pipeline"] is True
+
+
+def test_a_broker_that_goes_away_is_a_note(
+    broker: RunningBroker, start_monitor: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rove.monitor.broker_status.HEALTH_EVERY_S", 0.05)
+    monkeypatch.setattr("rove.monitor.broker_client.FRESH_S", 0.0)
+    monitor = start_monitor(broker=broker.url(""))
+    with monitor.live() as page:
+        assert page.message("hello")
+        broker.stop()
+        assert "does not answer" in page.message("note", kind="broker")["text"]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        (200, b'{"status":"ok"}', WELL),
+        (
+            503,
+            b'{"status":"ill","reasons":["the disk is full","no lake"]}',
+            "the broker is ill: the disk is full, no lake",
+        ),
+        (502, b"oops", "the broker is ill: it answers 502"),
+        (503, b"{}", "the broker is ill: it answers 503"),
+    ],
+)
+def test_what_it_says_of_itself(status: int, body: bytes, told: str) -> None:
+    assert health_of(BrokerAnswer(status, "application/json", body)) == told

@@ -1,24 +1,30 @@
-"""The pipeline beside the demonstration: Spark finds the same notifications in the lake.
+"""What runs beside the demonstration: a monitor on a page, and the pipeline on its lake.
 
-`rove pipeline run match` is started as a process of its own on the lake of the broker on stage. Its
-table of notifications fills, batch by batch; what is in it is counted by subscriber. Spark needs
-some seconds to start, so it runs behind at first. On a machine where it is only being installed, it
-starts when that has ended.
+The demonstration in the terminal has its own time and runs as fast as it can. The page needs a
+world that goes on, so the monitor plays one of its own, with a metrics database for as long as it
+lasts.
+
+`rove pipeline run match` runs as a process on the lake of the demonstration's broker. Its table of
+notifications grows batch by batch and is counted by subscriber. Spark needs some seconds to start,
+so it lags at first. While it is still being installed on this machine, it starts afterwards.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
 from rove.base.processes import Program, end
 from rove.lake.delta import MissingTableError, Table
+from rove.monitor.monitor_process import MonitorProcess
 from rove.pipeline.jobs.notifications import found_position
 from rove.pipeline.lake.log import Lake
 
@@ -113,3 +119,26 @@ class SparkBeside:
     def _numbers(self) -> dict[int, str]:
         events = Lake(self._lake).events()
         return {one.number: self._names[one.text] for one in events if one.text in self._names}
+
+
+SCENARIO: Final = "crowd"
+PORT: Final = 8090
+
+
+@contextmanager
+def monitor_beside() -> Iterator[MonitorProcess]:
+    """A monitor with a world, on the usual port if that is free."""
+    with tempfile.TemporaryDirectory(prefix="rove-demo-") as folder:
+        words = [SCENARIO, "--port", str(_free_port()), "--database", str(Path(folder) / "metrics")]
+        with MonitorProcess(*words) as beside:
+            yield beside
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", PORT))
+        except OSError:
+            return 0
+    return PORT

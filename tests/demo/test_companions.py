@@ -1,12 +1,15 @@
 """The pipeline beside the demonstration, where it cannot run."""
 
+import json
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from rove.bench.pipeline.feed import Feed, publish_some
-from rove.demo.spark import SparkBeside
+from rove.demo.companions import SCENARIO, SparkBeside, monitor_beside
 from rove.lake.log import open_for_writing
+from tests.effort import PATIENCE_S
 
 
 def test_an_empty_lake_is_waited_for(tmp_path: Path) -> None:
@@ -61,3 +64,12 @@ def test_an_end_before_spark_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
         *_, counts = spark.catch_up(5)
         assert counts == {"smog": 0}
         assert "rove: error: 'no' is no setting of Spark" in spark.trouble
+
+
+@pytest.mark.soak
+def test_a_world_is_there_to_look_at() -> None:
+    with monitor_beside() as beside:
+        with urllib.request.urlopen(f"{beside.url()}/api/world", timeout=PATIENCE_S) as answer:
+            assert json.load(answer)["scenario"] == SCENARIO
+        with urllib.request.urlopen(f"{beside.url()}/api/hello", timeout=PATIENCE_S) as answer:
+            assert json.load(answer)["parts"]["metrics"] is True

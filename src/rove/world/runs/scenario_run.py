@@ -1,15 +1,19 @@
 """A scenario, run: the world and the engines take tick after tick, and samples are taken.
 
-`Run` is one that can be looked at between ticks, for pictures and the console; `run` plays one from
-its beginning to its end and returns what came of it. Both are in process and in virtual time. There
-is no clock in here: whoever has one hands in a `timer` (nanoseconds), and without it the times of a
-result are 0 or None; nothing else depends on it.
+`ScenarioRun` can be inspected between ticks, for pictures and the console; `run` plays a scenario
+from beginning to end and returns its result. Both are in process and in virtual time. No clock is
+read in here: a caller may pass a `timer` (nanoseconds). Without one the durations in a result are 0
+or None; nothing else depends on it.
 
-A tick: commands whose time has come are given, the world and all engines take it, then instruments
-publish and audiences are told. Commands are given in the order of the file. One that
-cannot be obeyed (somebody is not in reach) ends the run: a scenario is an experiment, and half of
-one is none. A run that is *open* is none, but something that people look at and talk to: it takes
-refusals down, goes on after the scenario's last second, and is sampled when somebody asks.
+A tick has an order: commands whose time has come are given, in the order of the file; the world and
+all engines take the tick; then instruments publish and audiences are notified. A command that fails
+(somebody is not in reach) ends the run: a scenario is an experiment, and half of one is worthless.
+A run that is *open* is interactive instead: it records refusals, continues after the scenario's
+last second, and is sampled on demand.
+
+A sample has its figures by name, as the counters of the engines have them, so a new counter needs
+no change here, nor in the files that are written of it. Figures are totals since the world began,
+except those that count what there is now; so the last sample of each engine sums up its run.
 """
 
 from __future__ import annotations
@@ -21,15 +25,75 @@ from typing import Final, TypeAlias
 import msgspec
 
 from rove.world.engines.array_bus import ArrayBus
-from rove.world.engines.ensemble import Ensemble
-from rove.world.engines.registry import make_engine
+from rove.world.engines.ensemble import Ensemble, make_engine
 from rove.world.feeds.audiences import Audience, FeedPublication
 from rove.world.feeds.instruments import Instruments, audiences_of, devices_of
 from rove.world.people.behaviours import make_behaviour
-from rove.world.runs.results import EngineFacts, RunResult, RunSample
 from rove.world.runs.scenarios import Scenario, ScenarioError, make_map
 from rove.world.runs.simulation import World
 from rove.world.runs.state import TickChanges, WorldError
+
+
+class RunSample(msgspec.Struct, frozen=True):
+    """What an engine, or an audience, had come to at a moment."""
+
+    at: float
+    """Seconds since the world began."""
+    source: str
+    """The name of the engine, or of the audience."""
+    figures: dict[str, float]
+    live: bool = False
+    """Whether it was the engine that clients heard."""
+
+
+class EngineFacts(msgspec.Struct, frozen=True):
+    """What an engine says of itself."""
+
+    name: str
+    delay_s: float
+    """How long it may take until a client has what it should have."""
+    live: bool
+    """At the end."""
+
+
+class ScenarioResult(msgspec.Struct, frozen=True):
+    """A whole run."""
+
+    scenario: str
+    title: str
+    seed: int
+    players: int
+    entities: int
+    servers: int
+    seconds: float
+    """Of the world's own time."""
+    ticks: int
+    trace_hash: str
+    """Of the world at every tick: one seed, one history, one hash."""
+    engines: tuple[EngineFacts, ...]
+    samples: tuple[RunSample, ...]
+    """Of the engines, by time."""
+    heard: tuple[RunSample, ...]
+    """Of the audiences, by time."""
+    handed_over: int = 0
+    """How often a server gave a master copy to another."""
+    elapsed_s: float | None = None
+    """How long the run took; None if nobody had a clock."""
+
+    @property
+    def speed(self) -> float | None:
+        """How many times as fast as real time it was."""
+        return self.seconds / self.elapsed_s if self.elapsed_s else None
+
+    def summary(self) -> dict[str, dict[str, float]]:
+        """The last figures of each engine, in the order of the engines."""
+        last = {sample.source: sample.figures for sample in self.samples}
+        return {engine.name: last[engine.name] for engine in self.engines}
+
+    def audiences(self) -> dict[str, dict[str, float]]:
+        """The last figures of each audience."""
+        return {sample.source: sample.figures for sample in self.heard}
+
 
 Timer: TypeAlias = Callable[[], int]
 Tell: TypeAlias = Callable[[float, float], None]
@@ -47,15 +111,15 @@ def run(
     seed: int | None = None,
     tell: Tell | None = None,
     timer: Timer | None = None,
-) -> RunResult:
+) -> ScenarioResult:
     """Run a scenario, or one that differs from it in some sizes, to its end."""
     chosen = scenario.sized(players=players, engines=engines, live=live, seconds=seconds, seed=seed)
-    run_ = Run(chosen, timer=timer)
+    run_ = ScenarioRun(chosen, timer=timer)
     run_.play(tell)
     return run_.result()
 
 
-class Run:
+class ScenarioRun:
     """A scenario that is being run."""
 
     def __init__(
@@ -179,12 +243,12 @@ class Run:
         self._take_sample()
         return self._samples, self._heard
 
-    def result(self) -> RunResult:
+    def result(self) -> ScenarioResult:
         """What came of it so far."""
         world, scenario = self.world, self.scenario
         elapsed_s = None if self._timer is None else (self._timer() - self._began_ns) / 1e9
         engines = self.ensemble.engines if self.ensemble is not None else ()
-        return RunResult(
+        return ScenarioResult(
             scenario=scenario.name,
             title=scenario.title,
             seed=scenario.seed,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from rove.monitor import access
-from rove.monitor.access import FAILURES_MAX
+from rove.monitor import logins
+from rove.monitor.logins import FAILURES_MAX
 from tests.monitor.conftest import Answer, Running
 from tests.serve.conftest import Running as RunningBroker
 
@@ -167,12 +167,12 @@ def test_a_key_opens_a_monitor_without_broker(start_monitor: StartMonitor) -> No
 def test_sessions_end_by_themselves_and_are_bounded(
     start_monitor: StartMonitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "SESSIONS_MAX", 3)
+    monkeypatch.setattr(logins, "SESSIONS_MAX", 3)
     monitor = start_monitor(key="open sesame")
     cookies = [log_in(monitor, "", "open sesame") for _ in range(4)]
     assert [answer.status for answer in cookies] == [200, 200, 200, 503]
-    monkeypatch.setattr(access, "SESSION_S", -1.0)
-    monkeypatch.setattr(access, "SESSIONS_MAX", 9)
+    monkeypatch.setattr(logins, "SESSION_S", -1.0)
+    monkeypatch.setattr(logins, "SESSIONS_MAX", 9)
     over = cookie_of(log_in(monitor, "", "open sesame"))
     assert monitor.get("/api/scenarios", over).status == 401
     assert monitor.get("/api/scenarios", cookie_of(cookies[0])).status == 200

@@ -71,7 +71,7 @@ _WAVES: Final = (
 """P, Q, R, S and T: when in a beat, how wide, how high."""
 
 
-class Ward:
+class HospitalWard:
     """Patients, their state and what their monitors publish."""
 
     def __init__(

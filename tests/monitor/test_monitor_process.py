@@ -5,7 +5,7 @@ import urllib.request
 
 import pytest
 
-from rove.monitor.process import MonitorProcess, MonitorProcessError
+from rove.monitor.monitor_process import MonitorProcess, MonitorProcessError
 from tests.effort import PATIENCE_S
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from rove.base.http import HttpError
-from rove.monitor.frames import AREAS, ClientAreas, Motion, header_of
+from rove.monitor.motion_frames import AREAS, ClientAreas, Motion, header_of
 from rove.monitor.world_process import WorldProcess
 from rove.monitor.world_worker import CompleteCommand, ReadHeatMap, RunCommand, WatchEntities
 from rove.world.runs.scenarios import Scenario
@@ -48,7 +48,7 @@ class PendingRequest(NamedTuple):
     id: Any
 
 
-class Hub:
+class LiveUpdates:
     """The world on the stage, as it was told last, and everybody who looks."""
 
     def __init__(self, scenario: Scenario | None) -> None:
@@ -56,7 +56,7 @@ class Hub:
         self._stage: WorldProcess | None = None
         self.pages: Final[set[PageConnection]] = set()
         self.view: dict[str, Any] | None = None
-        """The world as `rove.monitor.world_view` has it; None while there is none."""
+        """The world as `rove.monitor.world_worker` has it; None while there is none."""
         self.view_rest = b""
         """The same as JSON, without the brace at its beginning."""
         self.state: dict[str, Any] = {}
@@ -336,7 +336,7 @@ class PageConnection:
 
     def __init__(
         self,
-        hub: Hub,
+        hub: LiveUpdates,
         send: Callable[[str | bytes], Awaitable[None]],
         may_command: Callable[[], Awaitable[str | None]],
     ) -> None:

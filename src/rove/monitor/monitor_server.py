@@ -22,13 +22,13 @@ import uvicorn
 
 from rove.base.http import is_loopback
 from rove.errors import RoveError, UsageError
-from rove.monitor.access import Access
 from rove.monitor.application import Monitor
 from rove.monitor.broker_client import BrokerClient
-from rove.monitor.hub import Hub
+from rove.monitor.broker_status import watch_health
+from rove.monitor.live_updates import LiveUpdates
+from rove.monitor.logins import Logins
 from rove.monitor.metrics_history import MetricsHistory
 from rove.monitor.run_recorder import RunRecorder
-from rove.monitor.watching import watch
 from rove.world.runs.scenarios import Scenario
 
 MESSAGE_BYTES_MAX: Final = 16 * 1024
@@ -83,10 +83,10 @@ async def serve(settings: Settings, listening: Listening = _say) -> None:
     broker = None if settings.broker is None else BrokerClient(settings.broker, settings.ca_file)
     made = _socket(settings.host, settings.port)
     port: int = made.getsockname()[1]
-    hub = Hub(settings.scenario)
+    hub = LiveUpdates(settings.scenario)
     history = None if settings.database is None else MetricsHistory(settings.database)
     recording = _recording(settings, hub, history)
-    access = Access(broker, settings.key, f"rove_monitor_{port}")
+    access = Logins(broker, settings.key, f"rove_monitor_{port}")
     monitor = Monitor(hub, access, broker, history, settings.pipeline)
     server = _Server(_config(monitor))
 
@@ -99,7 +99,7 @@ async def serve(settings: Settings, listening: Listening = _say) -> None:
     if settings.ends_with_stdin:
         threading.Thread(target=_at_end_of_stdin, args=(stop,), daemon=True).start()
     hub.start()
-    watching = None if broker is None else asyncio.create_task(watch(broker, hub))
+    watching = None if broker is None else asyncio.create_task(watch_health(broker, hub))
     try:
         shown = f"[{settings.host}]" if ":" in settings.host else settings.host
         if not is_loopback(settings.host):
@@ -149,7 +149,9 @@ def _at_end_of_stdin(stop: Callable[[], None]) -> None:
     stop()
 
 
-def _recording(settings: Settings, hub: Hub, history: MetricsHistory | None) -> RunRecorder | None:
+def _recording(
+    settings: Settings, hub: LiveUpdates, history: MetricsHistory | None
+) -> RunRecorder | None:
     """Has the world written down, if there are a world and a database."""
     if settings.database is None or history is None or not hub.has_world:
         return None

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rove.world.runs.results import RunResult
-from rove.world.runs.running import Run, run
+from rove.world.runs.scenario_run import EngineFacts, RunSample, ScenarioResult, ScenarioRun, run
 from rove.world.runs.scenarios import Scenario, ScenarioError, load_scenario, shipped_scenarios
 from tests.effort import is_soak, some
 
@@ -36,7 +35,7 @@ def ordered(at: float, command: str) -> str:
     return f'{SMALL}[[commands]]\nat = {at}\ndo = "{command}"\n'
 
 
-def operations(result: RunResult, engine: str) -> float:
+def operations(result: ScenarioResult, engine: str) -> float:
     figures = result.summary()[engine]
     return figures["subscribes"] + figures["unsubscribes"]
 
@@ -111,7 +110,7 @@ def test_progress_is_told(tmp_path: Path) -> None:
 
 
 def test_commands_are_given_at_their_time(tmp_path: Path) -> None:
-    run_ = Run(scenario_of(tmp_path, ordered(1, "stop player*")))
+    run_ = ScenarioRun(scenario_of(tmp_path, ordered(1, "stop player*")))
     for _ in range(10):
         run_.step()
     assert np.any(run_.world.entities.vx)
@@ -192,7 +191,7 @@ def test_evolving_subscriptions_save_what_was_published() -> None:
 
 def test_an_open_run_takes_refusals_down_and_outlives_its_scenario(tmp_path: Path) -> None:
     text = ordered(0.5, "drop player1") + '[[commands]]\nat = 1\ndo = "go nobody to 5 5"\n'
-    made = Run(scenario_of(tmp_path, text), is_open=True)
+    made = ScenarioRun(scenario_of(tmp_path, text), is_open=True)
     for _ in range(50):
         made.step()
     assert made.world.at == pytest.approx(5.0), "two seconds more than it has"
@@ -201,7 +200,7 @@ def test_an_open_run_takes_refusals_down_and_outlives_its_scenario(tmp_path: Pat
 
 
 def test_an_open_run_is_sampled_when_somebody_asks(tmp_path: Path) -> None:
-    made = Run(scenario_of(tmp_path), is_open=True)
+    made = ScenarioRun(scenario_of(tmp_path), is_open=True)
     for _ in range(7):
         made.step()
     engines, audiences = made.sample()
@@ -214,9 +213,41 @@ def test_an_open_run_is_sampled_when_somebody_asks(tmp_path: Path) -> None:
 
 
 def test_what_instruments_publish_can_be_looked_at(tmp_path: Path) -> None:
-    made = Run(scenario_of(tmp_path, f"{SMALL}[air]\nsensors = 2\n"), is_open=True)
+    made = ScenarioRun(scenario_of(tmp_path, f"{SMALL}[air]\nsensors = 2\n"), is_open=True)
     heard = set()
     for _ in range(11):
         made.step()
         heard |= {feed.topic for feed in made.feeds}
     assert heard == {"air/sensor1", "air/sensor2"}
+
+
+def test_the_last_sample_counts() -> None:
+    result = ScenarioResult(
+        scenario="dense",
+        title="Many",
+        seed=1,
+        players=2,
+        entities=2,
+        servers=1,
+        seconds=10.0,
+        ticks=100,
+        trace_hash="ab",
+        engines=(EngineFacts("tile", 0.3, live=True), EngineFacts("area", 0.7, live=False)),
+        samples=(
+            RunSample(1.0, "area", {"n": 1.0}),
+            RunSample(1.0, "tile", {"n": 2.0}),
+            RunSample(2.0, "area", {"n": 3.0}),
+            RunSample(2.0, "tile", {"n": 4.0}),
+        ),
+        heard=(RunSample(1.0, "smog", {"n": 5.0}), RunSample(2.0, "smog", {"n": 6.0})),
+        elapsed_s=4.0,
+    )
+    assert list(result.summary().items()) == [("tile", {"n": 4.0}), ("area", {"n": 3.0})]
+    assert result.audiences() == {"smog": {"n": 6.0}}
+    assert result.speed == 2.5
+
+
+def test_without_a_clock_there_is_no_speed() -> None:
+    nothing = ScenarioResult("a", "b", 1, 0, 0, 1, 1.0, 10, "ab", (), (), ())
+    assert nothing.speed is None
+    assert nothing.summary() == {}

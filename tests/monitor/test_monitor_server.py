@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from rove.errors import UsageError
-from rove.monitor.serving import MonitorError, Settings, check, serve
+from rove.monitor.monitor_server import MonitorError, Settings, check, serve
 from rove.world.runs.scenarios import TrafficSettings
 from tests.effort import PATIENCE_S
 from tests.monitor.conftest import Running, yard
@@ -52,7 +52,7 @@ def test_it_stops_while_pages_are_open(start_monitor: Callable[..., Running]) ->
 def test_without_a_world_there_is_none(
     start_monitor: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rove.monitor.hub.ALIVE_S", 0.2)
+    monkeypatch.setattr("rove.monitor.live_updates.ALIVE_S", 0.2)
     monitor = start_monitor()
     assert monitor.get("/api/world").status == 404
     assert monitor.get("/api/sensors").status == 404

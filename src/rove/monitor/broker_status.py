@@ -1,9 +1,11 @@
-"""What the page shows of a broker and of a pipeline, made of what they say themselves.
+"""What the page shows of a broker and of a pipeline, derived from their own answers.
 
-The broker's answers are passed on as they are; only metrics are turned into JSON, and slow
-consumers are found among its queues. Why a consumer is slow follows from what is there: a client
-that is away, one that has a full window and does not acknowledge, one whose connection does not
-take more.
+The broker's answers are passed on unchanged, except metrics, which become JSON. Slow consumers are
+found among its queues, with the reason: a client that is not connected, one that has a full window
+and does not acknowledge, or one whose connection is too slow.
+
+While a page is open, the broker's health is checked every few seconds (`/healthz`, open to
+everybody and cached for the pages' own requests). Changes go to the timeline as notes.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import msgspec
 
 from rove.base.http import HttpError
 from rove.monitor.broker_client import BrokerAnswer, BrokerClient
+from rove.monitor.live_updates import LiveUpdates
 
 ROUTES: Final[dict[str, tuple[str, ...]]] = {
     "channels": (),
@@ -178,3 +181,37 @@ def jobs(folder: Path) -> list[dict[str, Any]]:
     except StatusError:
         return []
     return found
+
+
+HEALTH_EVERY_S: Final = 5.0
+WELL: Final = "the broker answers, and is well"
+
+
+async def watch_health(broker: BrokerClient, updates: LiveUpdates) -> None:
+    """Add a note whenever the broker's health changes; runs until it is cancelled."""
+    before = WELL
+    while True:
+        if updates.pages:
+            now = await _health(broker)
+            if now != before:
+                updates.note("broker", now)
+            before = now
+        await asyncio.sleep(HEALTH_EVERY_S)
+
+
+async def _health(broker: BrokerClient) -> str:
+    try:
+        return health_of(await broker.get("/healthz"))
+    except HttpError as fault:
+        return fault.error
+
+
+def health_of(answer: BrokerAnswer) -> str:
+    """The broker's health in words."""
+    if answer.status == 200:
+        return WELL
+    try:
+        reasons = ", ".join(map(str, msgspec.json.decode(answer.body)["reasons"]))
+    except (msgspec.DecodeError, KeyError, TypeError):
+        reasons = f"it answers {answer.status}"
+    return f"the broker is ill: {reasons}"

@@ -6,7 +6,7 @@ from importlib import resources
 
 import pytest
 
-from rove.monitor.static import Files, without_comments
+from rove.monitor.page_files import Files, without_comments
 from tests.monitor.conftest import Running
 
 
