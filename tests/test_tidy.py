@@ -361,7 +361,6 @@ def test_an_impure_language_is_seen(text: str) -> None:
 KNOWN_CYCLES: tuple[Set[str], ...] = (
     {"rove.match.patterns.automaton_kernels", "rove.match.patterns.encoding"},
     {"rove.policy.jobs", "rove.policy.messages"},
-    {"rove.serve.http.web", "rove.serve.http.websocket"},
     {"rove.world.people.behaviours", "rove.world.people.execution", "rove.world.runs.simulation"},
 )
 

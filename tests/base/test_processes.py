@@ -1,14 +1,17 @@
 """Programs beside us: they are waited for, say why they do not start, and end."""
 
+import asyncio
+import functools
 import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from rove.base.processes import Program, dying_with, end, told_of
+from rove.base.processes import END_S_MAX, Program, Reaper, dying_with, end, exit_reason
 from rove.errors import RoveError
 from tests.effort import PATIENCE_S
 from tests.waiting import eventually
@@ -37,7 +40,7 @@ def test_why_it_does_not_start_is_told_with_its_last_line(tmp_path: Path) -> Non
     talking = (
         "import sys; print('one', flush=True); print('two', file=sys.stderr); raise SystemExit(3)"
     )
-    for code, why in ((talking, "two"), ("", "it said nothing")):
+    for code, why in ((talking, "two"), ("", "it wrote nothing")):
         with (
             program(tmp_path, code, "the server") as one,
             pytest.raises(NoStartError, match=f"^the server does not start: .*{why}"),
@@ -45,7 +48,7 @@ def test_why_it_does_not_start_is_told_with_its_last_line(tmp_path: Path) -> Non
             one.wait_for_line(READY, PATIENCE_S, NoStartError)
     with (
         program(tmp_path, "import time; time.sleep(600)") as one,
-        pytest.raises(NoStartError, match=r"^it is not there after 0\.01 s: it said nothing"),
+        pytest.raises(NoStartError, match=r"^it is not ready after 0\.01 s: it wrote nothing"),
     ):
         one.wait_for_line(READY, 0.01, NoStartError)
 
@@ -113,5 +116,35 @@ def test_whose_parent_was_gone_already_does_not_begin(tmp_path: Path) -> None:
 
 
 def test_why_a_process_ended() -> None:
-    assert told_of(3) == "ended with status 3"
-    assert told_of(-signal.SIGKILL) == "killed by signal 9"
+    assert exit_reason(3) == "ended with status 3"
+    assert exit_reason(-signal.SIGKILL) == "killed by signal 9"
+
+
+def test_a_reaper_reports_how_children_end_and_kills_slow_ones() -> None:
+    async def reap() -> dict[str, int]:
+        reaper, statuses = Reaper(asyncio.get_running_loop()), dict[str, int]()
+        for name, code, wait_s in (
+            ("quick", "exit(3)", END_S_MAX),
+            ("slow", "import time; time.sleep(99)", 0.2),
+            ("killed", "import time; time.sleep(99)", 0.0),
+        ):
+            process = subprocess.Popen([sys.executable, "-c", code])
+            reaper.add(process, wait_s, functools.partial(statuses.__setitem__, name))
+        end_s = time.monotonic() + PATIENCE_S
+        while len(statuses) < 3 and time.monotonic() < end_s:
+            await asyncio.sleep(0.01)
+        return statuses
+
+    expected = {"quick": 3, "slow": -signal.SIGKILL, "killed": -signal.SIGKILL}
+    assert asyncio.run(reap()) == expected
+
+
+def test_a_closed_reaper_has_ended_all_and_reports_none() -> None:
+    async def close() -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"])
+        reaper = Reaper(asyncio.get_running_loop())
+        reaper.add(process, END_S_MAX, lambda _: pytest.fail("reported"))
+        reaper.close()
+        return process
+
+    assert asyncio.run(close()).returncode == -signal.SIGKILL

@@ -19,7 +19,7 @@ from rove.bench.summaries import (
     summaries,
     summarise,
 )
-from rove.metrics.database import Database, Reading, Run
+from rove.metrics.database import Database, Reading, RunRecord
 
 
 def test_one_run_has_no_interval_and_equal_runs_a_narrow_one() -> None:
@@ -60,7 +60,7 @@ def test_runs_of_a_database_are_observations(tmp_path: Path) -> None:
         for number, rate in enumerate((10.0, 20.0, 30.0)):
             began = 1_000_000.0 + 100 * number
             facts: dict[str, object] = {"live": "area", "engines": ["area", "tile"]}
-            database.put_run(Run(f"r{number}", "dense", "", number, began, began + 50, facts))
+            database.put_run(RunRecord(f"r{number}", "dense", "", number, began, began + 50, facts))
             for at in range(50):
                 for engine, times in (("area", 1), ("tile", 4)):
                     labels = f'engine="{engine}",run="r{number}",scenario="dense"'
@@ -69,7 +69,7 @@ def test_runs_of_a_database_are_observations(tmp_path: Path) -> None:
                     )
                     held = Reading("rove_world_subscriptions", labels, began + at, 7.0)
                     database.put_readings([sent, held])
-        database.put_run(Run("empty", "sparse", "", 1, 2_000_000.0))
+        database.put_run(RunRecord("empty", "sparse", "", 1, 2_000_000.0))
         found = summarise(of_runs(database))
         assert found == summarise(of_runs(database, "dense"))
         assert of_runs(database, "sparse") == []

@@ -114,10 +114,10 @@ class Elastic:
         self.world = SimulatedBroker(matchers=self.matchers, elasticity=settings)
         broker = self.world.broker
         assert broker.coordinator is not None
-        assert broker.router.reconfigurer is not None
+        assert broker.router.expressions.reconfigurer is not None
         self.broker = broker
         self.coordinator: Coordinator = broker.coordinator
-        self.reconfigurer: Reconfigurer = broker.router.reconfigurer
+        self.reconfigurer: Reconfigurer = broker.router.expressions.reconfigurer
         self.client = self.world.connect("subscriber")
         self.publisher = self.world.connect("publisher")
         self.subscribed = 0

@@ -493,7 +493,7 @@ class TestRemembered:
         elastic.publish(1, topic="quiet")
         elastic.publish(*range(50), topic="loud")
         elastic.settle()
-        remembered = elastic.broker.router._shown
+        remembered = elastic.broker.router.expressions._shown
         assert [one.topic for one in remembered.values()] == ["quiet"]
 
     def test_what_one_window_sees_is_not_kept_for_another(self) -> None:
@@ -506,7 +506,7 @@ class TestRemembered:
         for _ in range(2):
             elastic.publish(*range(LOG_MAX // 2 + 10), topic="loud")
             elastic.settle()
-        remembered = elastic.broker.router._shown
+        remembered = elastic.broker.router.expressions._shown
         assert len(remembered) < LOG_MAX
 
 

@@ -461,7 +461,7 @@ def left_behind(elastic: Elastic) -> None:
     there = {number for one in elastic.matchers.living for number in elastic.matchers.cells_of(one)}
     assert there == set(coordinator.cells)
     assert coordinator.probed <= coordinator.cells.keys()
-    assert coordinator.hits.keys() <= router._with_expression.keys()
+    assert coordinator.hits.keys() <= router.expressions._subscriptions.keys()
     assert not coordinator.deaths
     assert not coordinator.awaited
     assert len(coordinator.kept) <= coordinator.settings.matchers_max
@@ -471,4 +471,4 @@ def left_behind(elastic: Elastic) -> None:
     for cell in coordinator.kept:
         held = elastic.matchers.cells_of(cell.matcher)[cell.number].live_keys()
         assert all(cell.may_deliver(cast(int, key)) for key in held)
-        assert router._shown.keys() >= set(held)
+        assert router.expressions._shown.keys() >= set(held)

@@ -226,7 +226,7 @@ class Life:
 
     def settle(self) -> None:
         """Until nothing is under way any more."""
-        reconfigurer = self.world.broker.router.reconfigurer
+        reconfigurer = self.world.broker.router.expressions.reconfigurer
         assert reconfigurer is not None
         for _ in range(3000):
             self.matchers.work()

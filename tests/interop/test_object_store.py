@@ -20,7 +20,7 @@ from rove.lake.storage import OPTIONS, LakeError, child, clear, read_bytes, remo
 from rove.pipeline.jobs.job import JobSettings
 from rove.pipeline.jobs.notifications import MatchOutput, found_position
 from rove.pipeline.jobs.spark_feeds import FeedOffset, FeedReader
-from rove.pipeline.jobs.status import Progress, Reporter, StatusError, ask_to_stop, held, statuses
+from rove.pipeline.jobs.status import Reporter, StatusError, StepReport, ask_to_stop, held, statuses
 from rove.pipeline.jobs.stream import MatchStream
 from rove.pipeline.lake.data_source import one_slice, whole
 from rove.pipeline.lake.log import Lake as ReadLake
@@ -193,7 +193,7 @@ def test_a_job_says_how_it_is_and_is_stopped_in_a_store(
         statuses(out)
     with held(f"{out}/match", "match"):
         reporter = Reporter(f"{out}/match", "match")
-        reporter.progress(Progress(position=7))
+        reporter.progress(StepReport(position=7))
         assert [(one.job, one.state, one.position) for one in statuses(out)] == [
             ("match", "running", 7),
         ]  # fmt: skip

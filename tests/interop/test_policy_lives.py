@@ -264,7 +264,7 @@ class Life:
         matchers, broker, now = self.matchers, self.world.broker, self.world.now
         if matchers is None:
             return
-        self.steps_out += broker.router.is_offloaded
+        self.steps_out += broker.router.expressions.is_offloaded
         lot = self.chance.random()
         if lot < 0.35:
             matchers.work()

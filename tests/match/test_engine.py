@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from rove.match.engine import kernel, warm_up
+from rove.match import engine
 from rove.match.index.search_kernels import find
 
 
@@ -18,16 +18,17 @@ def told_by(script: str) -> list[str]:
 def test_there_is_no_kernel_before_it_was_warmed_up() -> None:
     script = """
 import sys
-from rove.match.engine import kernel, warm_up
-print(kernel(), "numba" in sys.modules)
+from rove.match import engine
+print(engine.search_kernel, "numba" in sys.modules)
 from rove.match import Matcher
 from rove.lang import parse
 matcher = Matcher(compiled=False)
 for id in range(300):
     matcher.add(id, parse(f"x > {id} AND s LIKE '%a%'"))
-print(len(matcher.match([{"x": 9.5, "s": "ab"}], [0.0])), kernel(), "numba" in sys.modules)
-warm_up()
-print(kernel() is sys.modules["rove.match.index.search_kernels"].find)
+print(len(matcher.match([{"x": 9.5, "s": "ab"}], [0.0])))
+print(engine.search_kernel, "numba" in sys.modules)
+engine.warm_up()
+print(engine.search_kernel is sys.modules["rove.match.index.search_kernels"].find)
 print(len(matcher.match([{"x": 9.5, "s": "ab"}], [0.0])))
 """
     assert told_by(script) == ["None", "False", "10", "None", "False", "True", "10"]
@@ -59,7 +60,7 @@ print(is_wanted())
 
 
 def test_warming_up_twice_changes_nothing() -> None:
-    warm_up()
-    first = kernel()
-    warm_up()
-    assert kernel() is first is find
+    engine.warm_up()
+    first = engine.search_kernel
+    engine.warm_up()
+    assert engine.search_kernel is first is find

@@ -64,7 +64,7 @@ def told_by_engine(
         patch.setattr(replay, "BATCH_MAX", batch)
         patch.setattr(replay, "_BATCH_FIRST", batch)
         if not compiled:
-            patch.setattr(engine, "_kernel", None)
+            patch.setattr(engine, "search_kernel", None)
         following = EngineReplay(compiled=compiled)
         for number, one in enumerate(subscriptions):
             following.subscribe(str(number), *one)

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import sqlalchemy as sa
 
-from rove.metrics.arrivals import pending
 from rove.metrics.database import (
     ROWS_PER_STATEMENT,
     Database,
     DatabaseError,
-    Progress,
+    JobProgress,
     Reading,
     Rollup,
-    Run,
+    RunRecord,
     Series,
     url_of,
 )
+from rove.metrics.rollup_job import pending
 from tests.metrics.conftest import DatabaseServer
 
 NOW = 1_790_000_000.0
@@ -108,15 +109,15 @@ def test_threads_share_one(place: str) -> None:
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        (Reading("m", "", NOW, math.nan), "nan of m is no number"),
-        (Reading("m", "", NOW, math.inf), "inf of m is no number"),
-        (Reading("m", "", NOW * 1_000, 1.0), "are no seconds since 1970"),
-        (Reading("m", "", math.nan, 1.0), "are no seconds since 1970"),
-        (Reading("", "", NOW, 1.0), "has to have a name"),
-        (Reading("m" * 201, "", NOW, 1.0), "has 201 characters, allowed are 200"),
-        (Reading("m", "l" * 501, NOW, 1.0), "has 501 characters, allowed are 500"),
-        (Reading("m", "a\0b", NOW, 1.0), "is no text"),
-        (Reading("m", "\ud800", NOW, 1.0), "is no text"),
+        (Reading("m", "", NOW, math.nan), "m has the value nan, which databases cannot store"),
+        (Reading("m", "", NOW, math.inf), "m has the value inf, which databases cannot store"),
+        (Reading("m", "", NOW * 1_000, 1.0), "which is not in seconds since 1970"),
+        (Reading("m", "", math.nan, 1.0), "which is not in seconds since 1970"),
+        (Reading("", "", NOW, 1.0), "needs a name"),
+        (Reading("m" * 201, "", NOW, 1.0), "has 201 characters, and at most 200 fit"),
+        (Reading("m", "l" * 501, NOW, 1.0), "has 501 characters, and at most 500 fit"),
+        (Reading("m", "a\0b", NOW, 1.0), "has characters that databases cannot store"),
+        (Reading("m", "\ud800", NOW, 1.0), "has characters that databases cannot store"),
     ],
 )
 def test_what_no_database_could_keep_is_refused_with_all_that_came_with_it(
@@ -147,9 +148,9 @@ def test_readings_are_forgotten_and_what_arrives_for_then_is_not_added_up(place:
         assert len(pending(database).arrivals) == 1
         database.put_readings([reading(10)])  # late
         cut_us = int(NOW + 300) * 1_000_000
-        assert pending(database).stretches[0].since_us >= cut_us
+        assert pending(database).periods[0].since_us >= cut_us
         assert database.forget_readings(NOW) == 0  # the cut never goes back
-        assert pending(database).stretches[0].since_us >= cut_us
+        assert pending(database).periods[0].since_us >= cut_us
 
 
 # --- roll-ups -----------------------------------------------------------------------------------
@@ -195,15 +196,15 @@ def test_progress_and_rows_are_written_together_or_not_at_all(place: str) -> Non
         return [rollup(0, value=7.0), msgspec.structs.replace(rollup(10), count=None)]
 
     with Database(place) as database:
-        assert database.progress("metrics") == Progress()
+        assert database.progress("metrics") == JobProgress()
         database.put_readings([reading(0)])
         (arrival,) = pending(database).arrivals
-        database.put([rollup(0)], "metrics", Progress(5, 3, 3_600))
+        database.put([rollup(0)], "metrics", JobProgress(5, 3, 3_600))
         with pytest.raises(DatabaseError, match=r"(?i)the metrics database .*null"):
-            database.put(rows(), "metrics", Progress(9, 8, 7_200), done=[arrival])
-        assert database.progress("metrics") == Progress(5, 3, 3_600)
+            database.put(rows(), "metrics", JobProgress(9, 8, 7_200), done=[arrival])
+        assert database.progress("metrics") == JobProgress(5, 3, 3_600)
         assert database.rollups("m", 10) == [rollup(0)]
-        assert database.progress("other") == Progress()
+        assert database.progress("other") == JobProgress()
         assert pending(database).arrivals == [arrival]
         database.put([], done=[arrival])
         assert pending(database).arrivals == []
@@ -217,18 +218,21 @@ def test_what_is_old_is_forgotten_by_resolution(place: str) -> None:
         assert [one.start for one in database.rollups("m", 10)] == [50, 60, 70, 80, 90]
 
 
-def test_readers_go_on_while_one_writes(place: str) -> None:
-    seen: list[Rollup] = []
-
-    def rows() -> Iterator[Rollup]:
-        yield from map(rollup, range(1, ROWS_PER_STATEMENT + 1))
-        seen.extend(other.rollups("m", 10))  # a statement was executed and not committed
-        yield rollup(-1)
+def test_readers_go_on_while_one_writes(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[Rollup]] = []
 
     with Database(place) as database, Database(place) as other:
+        bound = database._bound
+
+        def look_before_each_statement(batch: Sequence[Rollup]) -> Any:
+            seen.append(other.rollups("m", 10))
+            return bound(batch)
+
         database.put([rollup(0)])
-        database.put(rows())
-        assert seen == [rollup(0)]
+        monkeypatch.setattr(database, "_bound", look_before_each_statement)
+        database.put([*map(rollup, range(1, ROWS_PER_STATEMENT + 1)), rollup(-1)])
+        # The second look was after a statement that was executed and not committed.
+        assert seen == [[rollup(0)]] * 2
         assert len(other.rollups("m", 10)) == ROWS_PER_STATEMENT + 2
 
 
@@ -237,8 +241,8 @@ def test_readers_go_on_while_one_writes(place: str) -> None:
 
 def test_runs_come_newest_first_and_may_be_ended_later(place: str) -> None:
     facts: dict[str, object] = {"players": 7, "engines": ["tile", "área"], "deep": {"a": [1.5]}}
-    first = Run("dense-1", "dense", "A dénse crowd", 2**62, NOW, None, facts)
-    second = Run("dense-2", "dense", "", -3, NOW + 0.25, NOW + 60)
+    first = RunRecord("dense-1", "dense", "A dénse crowd", 2**62, NOW, None, facts)
+    second = RunRecord("dense-2", "dense", "", -3, NOW + 0.25, NOW + 60)
     with Database(place) as database:
         assert database.runs() == []
         database.put_run(first)
@@ -247,7 +251,7 @@ def test_runs_come_newest_first_and_may_be_ended_later(place: str) -> None:
         ended = msgspec.structs.replace(first, ended=NOW + 9.5)
         database.put_run(ended)
         assert database.runs() == [second, ended]
-        with pytest.raises(DatabaseError, match=r"run '': a metric has to have a name"):
+        with pytest.raises(DatabaseError, match=r"run '': a metric needs a name"):
             database.put_run(msgspec.structs.replace(first, id=""))
 
 
@@ -258,8 +262,8 @@ def test_runs_come_newest_first_and_may_be_ended_later(place: str) -> None:
     ("place", "said"),
     [
         ("nonsense://me:secret@there/x", "cannot use nonsense://there/x"),
-        ("mysql+nonsense://me:secret@there/x", "brings drivers for PostgreSQL and MySQL"),
-        ("://", "is no database; give a file, or a URL"),
+        ("mysql+nonsense://me:secret@there/x", "installs drivers for PostgreSQL and MySQL"),
+        ("://", "is not a database; give a file, or a URL"),
         ("/nowhere/at/all/metrics.db", "unable to open database file"),
         ("postgresql://me:secret@127.0.0.1:1/x", "connection failed"),
         ("mariadb://me:secret@127.0.0.1:1/x", "Can't connect to MySQL server"),

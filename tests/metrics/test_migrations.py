@@ -52,7 +52,7 @@ def test_migrations_run_once_each_and_keep_what_is_there(new_place: str) -> None
     assert versions == [(number,) for number in range(1, len(MIGRATIONS) + 2)]
     assert execute(new_place, "SELECT metric, note FROM rollups") == [("m", None)]
     newest = len(MIGRATIONS) + 1
-    with pytest.raises(DatabaseError, match=f"schema version {newest}, and this program knows"):
+    with pytest.raises(DatabaseError, match=f"schema version {newest}, and this program supports"):
         Database(new_place)
 
 

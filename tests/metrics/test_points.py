@@ -7,8 +7,9 @@ import random
 import pytest
 
 from rove.metrics.database import Database, Points, Reading, Rollup
-from rove.metrics.points import RESOLUTIONS_S, Bin, merged
-from rove.metrics.rolling import roll_up
+from rove.metrics.points import Bin, merged
+from rove.metrics.records import RESOLUTIONS_S
+from tests.metrics.conftest import plain_roll_up
 
 HOUR = 1_790_000_000 - 1_790_000_000 % 3_600
 
@@ -31,7 +32,7 @@ def counted(count: int, seed: int) -> list[float]:
 
 def expected(of: list[Reading], resolution_s: int) -> dict[float, float]:
     """Rates or means by start, of plain roll-ups."""
-    rows = roll_up(of, (resolution_s,))
+    rows = plain_roll_up(of, (resolution_s,))
     values = {
         float(one.start): one.rate if one.metric.endswith("_total") else one.mean for one in rows
     }
@@ -89,7 +90,7 @@ def test_many_readings_are_added_up_where_there_are_no_roll_ups(metric: str, pla
 def test_before_and_after_the_roll_ups_readings_are_added_up(metric: str, place: str) -> None:
     """The pipeline began late and is behind; its last interval is not over."""
     of = readings(counted(900, seed=4), metric)
-    rows = [one for one in roll_up(of[:700]) if one.start >= HOUR + 300]
+    rows = [one for one in plain_roll_up(of[:700]) if one.start >= HOUR + 300]
     with Database(place) as database:
         database.put_readings(of)
         database.put(rows)
@@ -116,7 +117,7 @@ def test_what_reaches_back_farther_is_taken_for_what_is_finer(place: str) -> Non
     with Database(place) as database:
         database.put_readings(of[1_800:])
         database.put(
-            one for one in roll_up(of) if one.resolution_s > 10 or one.start >= HOUR + 1_800
+            one for one in plain_roll_up(of) if one.resolution_s > 10 or one.start >= HOUR + 1_800
         )
         (points,) = database.points("c_total", points_max=3_600)
         assert (points.resolution_s, len(points.at)) == (60, 60)
@@ -165,7 +166,7 @@ def test_totals_are_one_figure_for_each_series(place: str) -> None:
         (total,) = database.totals("g")
         assert (total.value, total.count) == (3.0, 3)
         assert database.totals("g", since=HOUR + 100) == []
-        database.put(roll_up(counter))
+        database.put(plain_roll_up(counter))
         database.forget_readings(HOUR + 100)
         (total,) = database.totals("c_total")
         assert total.value == pytest.approx(10 / 3)

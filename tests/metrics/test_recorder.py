@@ -96,7 +96,7 @@ def test_an_outage_loses_nothing_that_the_buffer_holds(
         with Database(place) as database:
             assert database.readings("m") == readings(0, 30_000)
     said = [one.getMessage() for one in caplog.records]
-    assert said == ["metrics wait for their database", "metrics are written again"]
+    assert said == ["metrics cannot be written and are buffered", "metrics are written again"]
     assert "se cret" not in str([one.__dict__ for one in caplog.records])
 
 
@@ -189,7 +189,7 @@ def test_a_place_that_is_none_is_told_and_stops_nobody(
     recorder.close(0.1)
     assert recorder.state().waiting == 3
     said = [one.getMessage() for one in caplog.records]
-    assert said == ["metrics wait for their database", "metrics were not written"]
+    assert said == ["metrics cannot be written and are buffered", "metrics were not written"]
 
 
 def test_readings_are_forgotten_after_a_while(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rove.metrics.database import Database, Reading, Run
+from rove.metrics.database import Database, Reading, RunRecord
 from rove.monitor.comparison import MetricLine, batch_means, differences, unit_of
 from tests.monitor.conftest import Running
 
@@ -81,7 +81,7 @@ def test_two_runs_are_compared_from_their_beginnings(
             database.put_readings(
                 [Reading(name, labels, began + n, step * n) for name in names for n in range(40)]
             )
-            database.put_run(Run(run, "yard", "Yard", 1, began))
+            database.put_run(RunRecord(run, "yard", "Yard", 1, began))
     monitor = start_monitor(database=place)
     found = monitor.get("/api/compare?left=one/area&right=two/area").json
     assert (found["left"]["id"], found["right"]["engine"]) == ("one", "area")

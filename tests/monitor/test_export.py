@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rove.metrics.database import Database, Reading, Run
-from rove.metrics.naming import metric_name
-from rove.metrics.worlds import world_labels
+from rove.metrics.database import Database, Reading, RunRecord
+from rove.metrics.world_readings import metric_name, world_labels
 from rove.monitor import export
 from rove.monitor.export import FIGURES, LINE_STYLES, ExportError, line_style_of, report
 
@@ -29,7 +28,7 @@ def record(
 ) -> None:
     """A run in which each engine does n times what the first does, a little unevenly."""
     told = {"engines": engines, "live": engines[0], "players": 60, **facts}
-    database.put_run(Run(run, "dense", "High density", 1, BEGAN, BEGAN + seconds, told))
+    database.put_run(RunRecord(run, "dense", "High density", 1, BEGAN, BEGAN + seconds, told))
     readings = []
     for place, engine in enumerate(engines, start=1):
         labels = world_labels(engine, run, "dense")
@@ -91,7 +90,7 @@ def test_a_report_has_facts_final_figures_charts_and_comparisons(database: Datab
 
 def test_the_newest_is_called_last(database: Database) -> None:
     record(database, "dense-1", ENGINES)
-    database.put_run(Run("older", "sparse", "Low density", 1, BEGAN - 100, BEGAN - 50))
+    database.put_run(RunRecord("older", "sparse", "Low density", 1, BEGAN - 100, BEGAN - 50))
     assert "dense-1" in report(database, "last")
 
 
@@ -141,7 +140,7 @@ def test_a_run_that_is_not_there_is_named_with_those_that_are(database: Database
 
 
 def test_a_run_of_which_nothing_was_recorded_is_refused(database: Database) -> None:
-    database.put_run(Run("dense-1", "dense", "High density", 1, BEGAN))
+    database.put_run(RunRecord("dense-1", "dense", "High density", 1, BEGAN))
     with pytest.raises(ExportError, match="nothing was recorded of run dense-1"):
         report(database, "dense-1")
 

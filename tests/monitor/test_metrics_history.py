@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rove.base.http import HttpError
-from rove.metrics.database import Database, Reading, Run
+from rove.metrics.database import Database, Reading, RunRecord
 from rove.monitor.metrics_history import MetricsHistory, moment, points_in
 from tests.monitor.conftest import Running
 
@@ -23,7 +23,7 @@ def filled(place: str) -> str:
                 [Reading("m_total", labels, BEGAN + n, step * n) for n in range(20)]
                 + [Reading("gauge", labels, BEGAN + n, step) for n in range(20)]
             )
-        database.put_run(Run("yard-1", "yard", "Yard", 7, BEGAN, BEGAN + 19, {"players": 3}))
+        database.put_run(RunRecord("yard-1", "yard", "Yard", 7, BEGAN, BEGAN + 19, {"players": 3}))
     return place
 
 

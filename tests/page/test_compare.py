@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from rove.metrics.database import Database, Reading, Run
-from rove.metrics.worlds import world_labels
+from rove.metrics.database import Database, Reading, RunRecord
+from rove.metrics.world_readings import world_labels
 from tests.page.conftest import PATIENCE_MS, RunningMonitor, Shot, Watched, faults_of
 from tests.page.waiting import until
 
@@ -29,7 +29,9 @@ def recorded(monitor: RunningMonitor) -> str:
             run = f"dense-{number}"
             facts = {"engines": list(ENGINES), "players": 10 * number}
             began = BEGAN + 1000 * number
-            database.put_run(Run(run, "dense", "High density", 1, began, began + SECONDS, facts))
+            database.put_run(
+                RunRecord(run, "dense", "High density", 1, began, began + SECONDS, facts)
+            )
             for engine, times in ENGINES.items():
                 labels = world_labels(engine, run, "dense")
                 operations = bytes_ = 0.0

@@ -15,7 +15,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 from playwright.sync_api import expect
 
-from rove.pipeline.jobs.status import Progress, Reporter, held
+from rove.pipeline.jobs.status import Reporter, StepReport, held
 from tests.interop.conftest import RunningBroker
 from tests.page.conftest import PATIENCE_MS, RunningMonitor, Shot, Watched, faults_of
 from tests.page.plain_monitor import PlainMonitor
@@ -525,7 +525,7 @@ def test_jobs_and_channels(watched: Watched, elsewhere: tuple[PlainMonitor, Path
     for name in ("match", "deliver"):
         (jobs / name).mkdir(parents=True)
         reporter = Reporter(jobs / name, name)
-        reporter.progress(Progress(position=49, rows_in=40, rows_out=4, at=1.0, batch=7))
+        reporter.progress(StepReport(position=49, rows_in=40, rows_out=4, at=1.0, batch=7))
         reporter.look(lake_position=99)
         if name == "match":
             reporter.end("failed", "the lake is on fire")

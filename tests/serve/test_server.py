@@ -110,13 +110,13 @@ def test_ranked_subscriptions_that_are_restored_before_the_kernels_become_quick(
     for thread in threading.enumerate():
         if thread.name == "rove-warm-up":
             thread.join()
-    may_load, quick = threading.Event(), engine.kernel()
+    may_load, quick = threading.Event(), engine.search_kernel
 
     def load(*, ranked: bool) -> None:
         may_load.wait(PATIENCE_S)
-        engine._kernel = quick
+        engine.search_kernel = quick
 
-    monkeypatch.setattr(engine, "_kernel", None)
+    monkeypatch.setattr(engine, "search_kernel", None)
     monkeypatch.setattr(engine, "warm_up", load)
     plain_publish, plain = RankedWindow.publish, []
 
@@ -142,7 +142,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def is_merged(server: Server) -> bool:
-    return engine.kernel() is not None and server.shell.broker.merge_due() is None
+    return engine.search_kernel is not None and server.shell.broker.merge_due() is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense" * 1000, None])
@@ -166,12 +166,12 @@ def test_a_damaged_index_costs_nothing_but_time(
 def test_the_index_is_saved_though_matchers_have_it(start_server: Start, tmp_path: Path) -> None:
     first = start_server(matchers=Matchers(min=1, max=1))
     end_at = time.monotonic() + 3 * PATIENCE_S
-    while not first.look(lambda server: server.shell.broker.router.is_offloaded):
+    while not first.look(lambda server: server.shell.broker.router.expressions.is_offloaded):
         assert time.monotonic() < end_at
         time.sleep(0.02)
     run(subscribe_and_leave(url_of(first)))
     first.stop()
-    saved = Router()
+    saved = Router().expressions
     saved.load((tmp_path / "data" / NAME).read_bytes())
     assert len(saved._saved) == 2
     second = start_server()

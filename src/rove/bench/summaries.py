@@ -19,13 +19,14 @@ import numpy as np
 
 from rove.base.intervals import mean_interval, median_interval
 from rove.errors import RoveError
-from rove.metrics.naming import COUNTER, WORLD, kind_of, labels_of
+from rove.metrics.records import COUNTER, kind_of, labels_of
+from rove.metrics.world_readings import WORLD
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
-    from rove.metrics.database import Database, Run
+    from rove.metrics.database import Database, RunRecord
 
 _GROUP: Final = ("name", "unit", "against")
 OBSERVATIONS: Final = "name string, value double, unit string, ratio double, against string"
@@ -114,7 +115,7 @@ def of_runs(database: Database, scenario: str | None = None) -> list[Observation
 
 
 def _of_run(
-    database: Database, run: Run, series: Iterable[tuple[str, dict[str, str], str]]
+    database: Database, run: RunRecord, series: Iterable[tuple[str, dict[str, str], str]]
 ) -> Iterator[Observation]:
     values = {
         (metric, *_who(labels)): total.value

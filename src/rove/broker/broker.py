@@ -110,9 +110,12 @@ class Broker:
             position=position,
         )
         self.router = Router(context.steps, compiled=compiled)
+        self._expressions = self.router.expressions
         self.coordinator: Coordinator | None = None
         if matchers is not None:
-            self.coordinator = self.router.attach(matchers, elasticity or ElasticitySettings())
+            self.coordinator = self._expressions.attach(
+                matchers, elasticity or ElasticitySettings()
+            )
         self.delivery = Delivery(context.gate, context.limits, context.counters)
         self.retained = RetainedStore(context.gate, self.delivery, context.limits, context.counters)
         self.recent = RecentPublications(context.limits.explain_publications_max)
@@ -190,7 +193,7 @@ class Broker:
         """Restore the state from before a restart; faster with a saved index."""
         if index is not None:
             try:
-                self.context.next_subscription = self.router.load(index)
+                self.context.next_subscription = self._expressions.load(index)
             except SavedError as error:
                 self.context.note("warning", "index built anew", reason=str(error))
         for session in restore(self, tables):
@@ -434,7 +437,7 @@ class Broker:
 
     def _reconfigure_on(self, coordinator: Coordinator) -> None:
         context = self.context
-        reconfigurer = self.router.reconfigurer
+        reconfigurer = self._expressions.reconfigurer
         if reconfigurer is not None and reconfigurer.wants_step(context.now):
             self._in_order(reconfigurer.step, context.now)
             self._log_reconfigurations(reconfigurer)
@@ -562,9 +565,9 @@ class Broker:
             return context.now
         if self.delivery.is_replaying or self.backpressure.wants_looking_at:
             return context.now + 0.02
-        reconfigurer = self.router.reconfigurer
+        reconfigurer = self._expressions.reconfigurer
         return min(
-            self.router.next_change_at(),
+            self._expressions.next_change_at(),
             math.inf if reconfigurer is None else reconfigurer.next_step_at(context.now),
             self.retained.next_change_at(),
             self._lifecycle.next_change_at(),
@@ -600,9 +603,9 @@ class Broker:
 
     def saved_index(self) -> bytes | None:
         """The index as `restore` takes it; None while matchers have it."""
-        if self.router.is_offloaded:
+        if self._expressions.is_offloaded:
             return None
-        return self._in_order(self.router.saved, self.context.next_subscription)
+        return self._in_order(self._expressions.saved, self.context.next_subscription)
 
     def reconfigure(
         self,
@@ -622,7 +625,7 @@ class Broker:
 
     def merge_due(self) -> Work | None:
         """Work on the index for another thread, to be given to `install` afterwards."""
-        return self.router.merge_due()
+        return self._expressions.merge_due()
 
     def install(self, work: Work) -> bool:
         """Install finished work; False if that failed and was undone."""
@@ -640,8 +643,8 @@ class Broker:
     def take_back(self, now: float) -> None:
         """Match in the broker again, at once; at the end, before the index is saved."""
         self._at(now)
-        if self.router.reconfigurer is not None:
-            self._in_order(self.router.reconfigurer.take_back)
+        if self._expressions.reconfigurer is not None:
+            self._in_order(self._expressions.reconfigurer.take_back)
 
     def switch_layout(self, layout: Layout, now: float) -> str:
         """Switch the layout of the matchers; empty, or why that is not done."""
@@ -657,7 +660,7 @@ class Broker:
 
     def _rearrange(self, kind: Kind, now: float, layout: Layout | None = None) -> str:
         self._at(now)
-        reconfigurer = self.router.reconfigurer
+        reconfigurer = self._expressions.reconfigurer
         if reconfigurer is None:
             return "this broker matches by itself; see [matchers] in its configuration"
         return reconfigurer.force(kind, now, layout)

@@ -98,11 +98,11 @@ class BrokerView:
 
     def designs(self) -> Mapping[str, Counters]:
         """What each design for evolving subscriptions has done so far, here in the broker."""
-        return self._router.counters()
+        return self._router.expressions.counters()
 
     def matchers(self, now: float) -> MatchersView | None:
         """The matchers and their reconfigurations; None if matchers are not configured."""
-        reconfigurer = self._router.reconfigurer
+        reconfigurer = self._router.expressions.reconfigurer
         return None if reconfigurer is None else reconfigurer.view(now)
 
     # -- policies ------------------------------------------------------------------------------

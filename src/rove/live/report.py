@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rove.errors import UsageError
-from rove.metrics.records import Reading, Run
-from rove.metrics.worlds import Who, world_beginning, world_readings
+from rove.metrics.records import Reading, RunRecord
+from rove.metrics.world_readings import Who, initial_readings, world_readings
 from rove.world.runs.scenario_run import RunSample, ScenarioResult
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ def open_database(place: str) -> Database:
 def write_metrics(result: ScenarioResult, database: Database, run: str, began: int) -> int:
     """Put a run and its samples into the metrics database; how many readings they are.
 
-    `began` is when, in seconds since 1970. The samples are added up as well, so that they can be
-    drawn when the readings are forgotten, with or without a pipeline.
+    `began` is in seconds since 1970. The roll-ups of the samples are written as well, so that they
+    can be drawn after the readings were removed, with or without a pipeline.
     """
-    from rove.metrics.rolling import roll_up
+    from rove.metrics.rollups import roll_up
 
     found = readings(result, run, began)
     for begin in range(0, len(found), READINGS_AT_ONCE):
@@ -93,9 +93,9 @@ def write_metrics(result: ScenarioResult, database: Database, run: str, began: i
     return len(found)
 
 
-def run_of(result: ScenarioResult, run: str, began: int) -> Run:
+def run_of(result: ScenarioResult, run: str, began: int) -> RunRecord:
     """What a run was, for the list of runs."""
-    return Run(
+    return RunRecord(
         run,
         result.scenario,
         result.title,
@@ -125,6 +125,6 @@ def readings(result: ScenarioResult, run: str, began: int) -> list[Reading]:
         for sample in samples:
             if (who, sample.source) not in seen:
                 seen.add((who, sample.source))
-                found += world_beginning(sample, run, result.scenario, began, who)
+                found += initial_readings(sample, run, result.scenario, began, who)
             found += world_readings(sample, run, result.scenario, began, who)
     return found

@@ -20,7 +20,7 @@ Costs what `rove.match.matcher` costs, and about 2 µs per publication and filte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, Self
 
 import msgspec
@@ -87,14 +87,14 @@ class CellMatches(msgspec.Struct, gc=False):
     undecided: list[int] = []
     """Subscriptions that were passed over: trying their patterns took too many steps."""
 
-    def by_row(self) -> Iterator[tuple[int, list[int]]]:
-        """The rows that somebody wants, and who."""
-        ids = self.ids.tolist()
-        begin = 0
+    def by_row(self) -> list[tuple[int, list[int]]]:
+        """The rows of publications that match, each with its subscriptions."""
+        found, ids, begin = [], self.ids.tolist(), 0
         for row, count in enumerate(self.counts):
             if count:
-                yield row, ids[begin : begin + count]
+                found.append((row, ids[begin : begin + count]))
                 begin += count
+        return found
 
 
 _NOBODY: Final = np.zeros(0, np.int64)
@@ -107,6 +107,8 @@ class Cell:
         self._compiled = compiled
         self._stateless = Matcher(compiled=compiled)
         self._designs = Matcher(compiled=compiled)
+        self._unranked: list[Matcher] = []
+        """Those of the two that have subscriptions."""
         self._ranked: dict[int, Matcher] = {}
         """By the number of the topic filter."""
         self._rank_filter: dict[int, int] = {}
@@ -144,12 +146,18 @@ class Cell:
             return
         matcher = self._stateless if one.evolve.design == "exact" else self._designs
         matcher.add(one.id, _with_filter(one), one.accepted_at, one.me, one.evolve)
+        if matcher not in self._unranked:
+            self._find_unranked()
+
+    def _find_unranked(self) -> None:
+        self._unranked = [one for one in (self._stateless, self._designs) if len(one)]
 
     def remove(self, id: int) -> None:
         """Forget one; KeyError if it is not here."""
         filter = self._rank_filter.pop(id, None)
         if filter is None:
             self._matcher_of(id).remove(id)
+            self._find_unranked()
             return
         matcher = self._ranked[filter]
         matcher.remove(id)
@@ -171,25 +179,25 @@ class Cell:
     def match(self, shown: Sequence[ShownPublication]) -> CellMatches:
         """Whom publications meet; times must not decrease."""
         self.touched = []
-        asked = [one for one in (self._stateless, self._designs) if len(one)]
-        counts, ids = self._unranked(shown, asked)
+        used = self._unranked
+        counts, ids = self._match_unranked(shown) if used else ([], _NOBODY)
         ranked: list[RankedDelivery] = []
         for filter, matcher in self._ranked.items():
             here = [one for one in shown if filter in one.filters]
             if here:
                 self.touched.append(filter)
-                asked.append(matcher)
+                used = [*used, matcher]
                 rows = [one.attributes() for one in here]
                 keys = [one.key for one in here]
                 ranked += matcher.match(rows, [one.at for one in here], keys).ranked
-        undecided = [id for one in asked for id in one.take_undecided()]
+        undecided: list[int] = []
+        for matcher in used:
+            if matcher.undecided:
+                undecided += matcher.undecided
+                matcher.undecided.clear()
         return CellMatches(counts, ids, ranked, sorted(undecided))
 
-    def _unranked(
-        self, shown: Sequence[ShownPublication], matchers: Sequence[Matcher]
-    ) -> tuple[list[int], Positions]:
-        if not matchers:
-            return [], _NOBODY
+    def _match_unranked(self, shown: Sequence[ShownPublication]) -> tuple[list[int], Positions]:
         row_of: list[int] = []
         rows: list[Mapping[str, object]] = []
         at: list[float] = []
@@ -200,12 +208,12 @@ class Cell:
                 at.append(one.at)
         if not rows:
             return [], _NOBODY
-        if len(rows) == 1 and len(matchers) == 1:
-            ids = matchers[0].match_one(rows[0], at[0])
+        if len(rows) == 1 and len(self._unranked) == 1:
+            ids = self._unranked[0].match_one(rows[0], at[0])
             counts = [0] * len(shown)
             counts[row_of[0]] = len(ids)
             return (counts, ids) if len(ids) else ([], _NOBODY)
-        return _joined([one.match(rows, at) for one in matchers], row_of, len(shown))
+        return _joined([one.match(rows, at) for one in self._unranked], row_of, len(shown))
 
     def advance(self, now: float) -> list[RankedDelivery]:
         """Let windows slide and designs evolve."""
@@ -236,6 +244,7 @@ class Cell:
                 matcher = stateless if one.evolve.design == "exact" else designs
                 matcher.add(one.id, _with_filter(one), one.accepted_at, one.me, one.evolve)
         self._stateless, self._designs = stateless, designs
+        self._find_unranked()
 
     def renew_ranked(
         self,
@@ -295,6 +304,7 @@ class Cell:
         kinds, blocks = load(saved, _CONTENTS, list[int])
         for which, block in zip(kinds, blocks, strict=False):
             cell._take(which, Matcher.load(block, compiled=compiled))
+        cell._find_unranked()
         return cell
 
     def _take(self, which: int, matcher: Matcher) -> None:

@@ -19,7 +19,8 @@ import numpy.random  # noqa: F401
 from rove.match.index.segment import Kernel
 from rove.match.patterns import pattern_set
 
-_kernel: Kernel | None = None
+search_kernel: Kernel | None = None
+"""What searches a segment; None until it is compiled."""
 _ranks_are_ready = False
 _wanted: set[bool] = set()
 _waiting: dict[bool, list[Callable[[], None]]] = {False: [], True: []}
@@ -46,24 +47,19 @@ def warm_up(*, ranked: bool = True) -> None:
 
     Without `ranked`, those that rank are left out.
     """
-    global _kernel, _ranks_are_ready
-    if _kernel is None:
+    global search_kernel, _ranks_are_ready
+    if search_kernel is None:
         from rove.match.index import construction_kernels  # noqa: F401
         from rove.match.index import search_kernels as kernels
 
         pattern_set.warm_up()
-        _kernel = kernels.find
+        search_kernel = kernels.find
     if ranked and not _ranks_are_ready:
         from rove.match.ranked import pool  # noqa: F401
 
         _ranks_are_ready = True
 
 
-def kernel() -> Kernel | None:
-    """What searches a segment, or None as long as that is not compiled."""
-    return _kernel
-
-
 def can_rank() -> bool:
     """Whether the kernels that rank are there, too."""
-    return _kernel is not None and _ranks_are_ready
+    return search_kernel is not None and _ranks_are_ready

@@ -85,8 +85,14 @@ class Matcher:
         """With `compiled`, wait for the kernels; without, use them as soon as they are there."""
         self._compiled = compiled
         self._subjects = Subjects()
-        self._index = ExactIndex(self._subjects, compiled=compiled)
-        self._conditions = ExactIndex(self._subjects, compiled=compiled)
+        self.undecided: set[int] = set()
+        """Subscriptions that were skipped since `clear` was last called on this set.
+
+        Trying their patterns on a publication took more steps than it may take
+        (`rove.lang.limits.PATTERN_STEPS_MAX`), so it is unknown whether they match.
+        """
+        self._index = ExactIndex(self._subjects, compiled=compiled, undecided=self.undecided)
+        self._conditions = ExactIndex(self._subjects, compiled=compiled, undecided=self.undecided)
         """Those of ranked subscriptions."""
         self._windows = Windows()
         self._is_ranked: dict[int, bool] = {}
@@ -197,7 +203,7 @@ class Matcher:
 
     def _new_index(self) -> ExactIndex:
         """An index for a design, which takes part in merging."""
-        self._design_indexes.append(ExactIndex(compiled=self._compiled))
+        self._design_indexes.append(ExactIndex(compiled=self._compiled, undecided=self.undecided))
         return self._design_indexes[-1]
 
     def add_boxes(
@@ -300,17 +306,6 @@ class Matcher:
             ranked += self._windows.publish(key, publication, float(batch.at[number]), ids)
         return ranked
 
-    def take_undecided(self) -> set[int]:
-        """The subscriptions that were passed over since somebody last asked.
-
-        Trying their patterns on a publication took more steps than one may take
-        (`rove.lang.limits.PATTERN_STEPS_MAX`), so nobody knows whether they wanted it.
-        """
-        found: set[int] = set()
-        for index in (self._index, self._conditions, *self._design_indexes):
-            found |= index.take_undecided()
-        return found
-
     def advance(self, now: float) -> list[RankedDelivery]:
         """Let time pass: windows slide, publications move up, designs evolve."""
         for design in self._designs.values():
@@ -408,9 +403,11 @@ class Matcher:
         matcher = cls(compiled=compiled)
         subjects = matcher._subjects = Subjects.from_state(state.subjects)
         own, others = segments[: state.segments], segments[state.segments :]
-        matcher._index = ExactIndex.from_state(state.index, own, subjects, compiled=compiled)
-        matcher._conditions = ExactIndex.from_state(
-            state.conditions, others, subjects, compiled=compiled
+        matcher._index, matcher._conditions = (
+            ExactIndex.from_state(
+                saved_index, buffers, subjects, compiled=compiled, undecided=matcher.undecided
+            )
+            for saved_index, buffers in ((state.index, own), (state.conditions, others))
         )
         matcher._restore(state)
         if len(matcher):

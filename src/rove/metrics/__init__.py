@@ -1,5 +1,6 @@
-"""Metrics: what was measured, when, and where it is kept for those who draw or judge it.
+"""The metrics database: readings, their roll-ups, and the runs of experiments.
 
-`database` is the place, `recorder` the way into it for those who must not wait. Names are made in
-`naming`, so that a broker, a world and a pipeline call things alike.
+`database` stores them. `recorder` writes readings without making the caller wait. `records` has the
+names of series, so that a broker, a world and the pipeline use the same ones. `rollup_job` rolls
+raw readings up.
 """

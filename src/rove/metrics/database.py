@@ -1,19 +1,18 @@
-"""The metrics database: readings, roll-ups and runs, for whoever draws or judges them.
+"""The metrics database: readings, roll-ups and runs.
 
-A file of SQLite unless told otherwise, so that there is nothing to install; PostgreSQL or MySQL
-and MariaDB when a URL says so. One set of statements for all, through SQLAlchemy; only the upsert
-has a form for each (`rove.metrics.schema`).
+A SQLite file by default, so that nothing has to be installed; PostgreSQL, MySQL or MariaDB with a
+URL. SQLAlchemy uses the same statements for all; only the upsert differs (`rove.metrics.schema`).
 
-**Writing twice is writing once.** A reading is named by series and microsecond, a roll-up by
-series, resolution and start, and each is written over whatever was there. How far a job has read is
-in the same transaction as its results, so it never says more or less than what is there.
+**Writes can be repeated.** The key of a reading is its series and microsecond, that of a roll-up
+its series, resolution and start; a new row replaces the old one. The progress of a job is in the
+same transaction as its results, so both always agree.
 
-**Any thread** may use it: each call takes a connection of its own for as long as it lasts. It may
-raise `DatabaseError`, and wait as long as the database does; those who must not have a
+**Any thread** may use it: each call takes its own connection while it lasts. A call may raise
+`DatabaseError`, and waits as long as the database does. Code that must not wait uses a
 `rove.metrics.recorder`.
 
 SQLite takes some 150,000 readings a second in batches, of 30 bytes each with their indexes; a
-roll-up is about 200. Readers go on while one writes (write-ahead log).
+roll-up has about 200 bytes. Reads continue during a write (write-ahead log).
 """
 
 from __future__ import annotations
@@ -32,20 +31,21 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from rove.metrics import points as drawing
+from rove.metrics import points as charts
 from rove.metrics.migrations import MIGRATIONS, Migration, migrate
-from rove.metrics.naming import kind_of, labels_of
 from rove.metrics.points import POINTS_MAX
 from rove.metrics.records import (
+    JobProgress,
     Points,
-    Progress,
     Reading,
     Rollup,
-    Run,
+    RunRecord,
     Series,
     Total,
     fault_of,
     fault_of_name,
+    kind_of,
+    labels_of,
 )
 from rove.metrics.schema import (
     ARRIVALS,
@@ -60,19 +60,19 @@ from rove.metrics.schema import (
 )
 
 __all__ = [
-    "Database", "DatabaseError", "Points", "Progress", "Reading", "Rollup", "Run", "Series",
-    "Total", "url_of",
+    "Database", "DatabaseError", "JobProgress", "Points", "Reading", "Rollup", "RunRecord",
+    "Series", "Total", "url_of",
 ]  # fmt: skip
 
 ROWS_PER_STATEMENT: Final = 1_000
 NAMES_PER_QUERY: Final = 200
 CONNECT_S_MAX: Final = 10
 ANSWER_S_MAX: Final = 60
-"""How long a server may be silent until it is given up."""
+"""How long a server may take to answer."""
 CONFLICTS_MAX: Final = 5
-"""How often a transaction is tried again that lost against another."""
+"""How often a transaction that conflicts with another is tried."""
 READINGS_JOB: Final = "readings"
-"""Its progress says up to when readings were forgotten."""
+"""The job whose progress has the moment before which readings were removed."""
 _BUSY_MS: Final = 30_000
 _US: Final = 1_000_000
 _CONFLICTS: Final = ("deadlock", "could not serialize", "lock wait timeout")
@@ -82,7 +82,7 @@ _DRIVERS: Final = {
     "mysql": "mysql+pymysql",
     "mariadb": "mariadb+pymysql",
 }
-"""Which one is meant where a URL names none: those that `rove[databases]` brings."""
+"""The drivers for URLs that name none: those that `rove[databases]` installs."""
 _SERVERS: Final[dict[str, dict[str, Any]]] = {
     "postgresql": {
         "connect_args": {
@@ -94,21 +94,21 @@ _SERVERS: Final[dict[str, dict[str, Any]]] = {
             "connect_timeout": CONNECT_S_MAX, "read_timeout": ANSWER_S_MAX,
             "write_timeout": ANSWER_S_MAX,
         },
-        # Otherwise a transaction would not see the series that another has just made.
+        # Otherwise a transaction would not read the series that another one has just added.
         "isolation_level": "READ COMMITTED",
     },
 }  # fmt: skip
-"""What each kind of server is told besides its URL."""
+"""Options for each kind of server besides its URL."""
 
 Labels = str | Mapping[str, str] | None
-"""Exactly these, as a text; all that have these, as a mapping; None is any."""
+"""A string: exactly these; a mapping: all series that have these; None: all series."""
 T = TypeVar("T")
 
 
 def url_of(place: str) -> sa.URL:
-    """Where a database is: a path, or a URL; DatabaseError if it is neither, or no driver is here.
+    """The URL of a database, given as a path or a URL; it is not connected to.
 
-    Connects to nothing.
+    DatabaseError if it is neither, or the driver is not installed.
     """
     if "://" not in place:
         return sa.URL.create("sqlite", database=place)
@@ -119,18 +119,18 @@ def url_of(place: str) -> sa.URL:
     except (exc.NoSuchModuleError, ModuleNotFoundError) as error:
         raise DatabaseError(
             f"cannot use {_without_password(place)}: {error}; `pip install 'rove[databases]'` "
-            "brings drivers for PostgreSQL and MySQL"
+            "installs drivers for PostgreSQL and MySQL"
         ) from error
     except exc.ArgumentError as error:
         raise DatabaseError(
-            f"{_without_password(place)} is no database; give a file, or a URL such as "
+            f"{_without_password(place)} is not a database; give a file, or a URL such as "
             "postgresql+psycopg://user@host/name"
         ) from error
     return url
 
 
 class Database:
-    """Readings, roll-ups, runs, and how far jobs are."""
+    """Readings, roll-ups, runs, and the progress of jobs."""
 
     def __init__(self, place: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:
         """Open it at a path or a URL, and bring its schema up to date."""
@@ -138,7 +138,7 @@ class Database:
         kind = "mysql" if url.get_backend_name() == "mariadb" else url.get_backend_name()
         is_server = kind in _SERVERS
         if is_server:
-            # What they say of a connection that is lost, the error says too.
+            # A lost connection raises an error that says the same as their log lines.
             for library in ("psycopg", "sqlalchemy.pool"):
                 logging.getLogger(library).setLevel(logging.CRITICAL)
         self._engine = sa.create_engine(url, pool_pre_ping=is_server, **_SERVERS.get(kind, {}))
@@ -148,11 +148,11 @@ class Database:
             sa.event.listen(self._engine, "connect", _set_up_sqlite)
             sa.event.listen(self._engine, "begin", _begin_sqlite)
         self._ids: dict[tuple[str, str], int] = {}
-        """Series that are known to be there; never changed in place."""
+        """Known numbers of series; never changed in place."""
         self._ids_lock = threading.Lock()
         try:
             self._upsert_rollups = upsert(ROLLUPS, dialect).compile(dialect=self._engine.dialect)
-            """Compiled: to bind 100,000 rows one by one takes as long as to write them."""
+            """Compiled once: binding 100,000 rows one by one takes as long as writing them."""
             self._upsert_readings = upsert(READINGS, dialect)
             self._upsert_progress = upsert(PROGRESS, dialect)
             self._upsert_run = upsert(RUNS, dialect)
@@ -175,14 +175,14 @@ class Database:
     # -- readings ------------------------------------------------------------------------------
 
     def put_readings(self, readings: Sequence[Reading]) -> int:
-        """Write all or nothing, over what was there; how many they were."""
+        """Write all readings or none, replacing older ones; returns their number."""
         if not readings:
             return 0
         if fault := next((fault for one in readings if (fault := fault_of(one))), None):
             raise DatabaseError(fault)
         ids = self._numbered({(one.metric, one.labels) for one in readings})
         rows = {(ids[one.metric, one.labels], round(one.at * _US)): one.value for one in readings}
-        # In one order, so that two who write do not wait for each other.
+        # In one order, so that two writers do not lock each other out.
         values = [
             {"series": series, "at_us": at_us, "value": value}
             for (series, at_us), value in sorted(rows.items())
@@ -200,7 +200,7 @@ class Database:
         try:
             return self._written(write)
         except DatabaseError:
-            # Who knows what was put back there: a copy from before these series were known?
+            # Perhaps a backup was restored, and the numbers of series are no longer valid.
             with self._ids_lock:
                 self._ids = {}
             raise
@@ -212,8 +212,8 @@ class Database:
         since: float | None = None,
         until: float | None = None,
     ) -> list[Reading]:
-        """Raw ones from `since` to before `until`, by labels and time."""
-        within = drawing.period(since, until)
+        """Raw readings from `since` to before `until`, by labels and time."""
+        within = charts.period(since, until)
         with self._begun() as connection:
             names = {row.id: row.labels for row in _series(connection, metric, labels)}
             query = (
@@ -229,9 +229,9 @@ class Database:
         return sorted(found, key=lambda one: one.labels)
 
     def forget_readings(self, before: float) -> int:
-        """Remove what was read before this second; how many they were.
+        """Remove the readings before this second; returns their number.
 
-        What was added up of them stays as it is: readings that come even later are not.
+        Their roll-ups stay. Readings from before that arrive later are not rolled up any more.
         """
         before_us = round(before * _US)
 
@@ -250,7 +250,7 @@ class Database:
     # -- series and points ---------------------------------------------------------------------
 
     def series(self) -> list[Series]:
-        """Every metric with its labels, sorted; of readings and of roll-ups."""
+        """Every series that has readings or roll-ups, sorted."""
         query = sa.select(SERIES.c.metric, SERIES.c.labels)
         with self._begun() as connection:
             names = sorted(connection.execute(query))
@@ -266,16 +266,16 @@ class Database:
     ) -> list[Points]:
         """From `since` to before `until`, by labels: readings, or the finest roll-ups that fit.
 
-        Counters come as rates per second, gauges as means. The interval that `since` is in comes
-        whole; so there may be a point more than `points_max`.
+        Counters are given as rates per second, gauges as means. The interval of `since` is given
+        whole, so there may be one point more than `points_max`.
         """
-        within = drawing.period(since, until)
+        within = charts.period(since, until)
         found = []
         with self._begun() as connection:
             for one in self._found(connection, metric, labels, within, points_max):
-                drawn = drawing.points_of(connection, one, within, points_max)
-                if drawn is not None:
-                    found.append(drawn)
+                points = charts.points_of(connection, one, within, points_max)
+                if points is not None:
+                    found.append(points)
         return found
 
     def totals(
@@ -285,12 +285,12 @@ class Database:
         since: float | None = None,
         until: float | None = None,
     ) -> list[Total]:
-        """Each series over the whole period, in one figure; by whole hours where only those are."""
-        within = drawing.period(since, until)
+        """Each series over the period as one figure; of whole hours if only those are left."""
+        within = charts.period(since, until)
         found = []
         with self._begun() as connection:
             for one in self._found(connection, metric, labels, within, POINTS_MAX):
-                whole = drawing.whole(connection, one, within)
+                whole = charts.whole(connection, one, within)
                 if whole is not None:
                     found.append(Total(metric, one.labels, *whole))
         return found
@@ -300,11 +300,11 @@ class Database:
         connection: sa.Connection,
         metric: str,
         labels: Labels,
-        within: drawing.Period,
+        within: charts.Period,
         points_max: int,
-    ) -> list[drawing.Found]:
+    ) -> list[charts.SeriesData]:
         ids = [row.id for row in _series(connection, metric, labels)]
-        return drawing.find(connection, ids, within, points_max)
+        return charts.find(connection, ids, within, points_max)
 
     # -- roll-ups ------------------------------------------------------------------------------
 
@@ -312,56 +312,48 @@ class Database:
         self,
         rollups: Iterable[Rollup],
         job: str = "",
-        progress: Progress | None = None,
+        progress: JobProgress | None = None,
         done: Sequence[int] = (),
     ) -> int:
-        """Write all or nothing, over what was there; how many they were.
+        """Write all roll-ups or none, replacing older ones; returns their number.
 
-        `done` are the arrivals that these roll-ups take account of; they are gone afterwards.
+        The same transaction writes the progress of a job, and removes the arrivals in `done`, whose
+        readings are in these roll-ups.
         """
+        every = list(rollups)
 
         def write(connection: sa.Connection) -> int:
-            rows = self._put_rollups(connection, rollups)
+            self._put_rollups(connection, every)
             for begin in range(0, len(done), ROWS_PER_STATEMENT):
                 gone = ARRIVALS.c.id.in_(done[begin : begin + ROWS_PER_STATEMENT])
                 connection.execute(sa.delete(ARRIVALS).where(gone))
             if progress is not None:
                 values = {"job": job, **msgspec.structs.asdict(progress)}
                 connection.execute(self._upsert_progress, [values])
-            return rows
+            return len(every)
 
-        if isinstance(rollups, Sequence):
-            return self._written(write)
-        # What comes only once cannot be tried again.
-        with self._begun(writes=True) as connection:
-            return write(connection)
+        return self._written(write)
 
-    def _put_rollups(self, connection: sa.Connection, rollups: Iterable[Rollup]) -> int:
-        rows = 0
-        waiting = iter(rollups)
-        named: set[tuple[str, str]] = set()
-        while batch := list(islice(waiting, ROWS_PER_STATEMENT)):
-            rows += len(batch)
-            new = {(one.metric, one.labels) for one in batch} - named
-            self._name(connection, new)
-            named |= new
+    def _put_rollups(self, connection: sa.Connection, rollups: Sequence[Rollup]) -> None:
+        self._add_series(connection, {(one.metric, one.labels) for one in rollups})
+        for begin in range(0, len(rollups), ROWS_PER_STATEMENT):
+            batch = rollups[begin : begin + ROWS_PER_STATEMENT]
             connection.exec_driver_sql(str(self._upsert_rollups), self._bound(batch))
-        return rows
 
     def _bound(self, batch: Sequence[Rollup]) -> Any:
-        """Roll-ups as the driver takes them: by place, or by name."""
+        """Roll-ups as the parameters of the driver: by place, or by name."""
         if not self._upsert_rollups.positional:
             return [msgspec.structs.asdict(one) for one in batch]
         return list(map(attrgetter(*self._upsert_rollups.positiontup), batch))
 
     def forget(self, resolution_s: int, before: int) -> int:
-        """Remove roll-ups of intervals that began before this second; how many they were."""
+        """Remove roll-ups of intervals that began before this second; returns their number."""
         old = (ROLLUPS.c.resolution_s == resolution_s) & (ROLLUPS.c.start < before)
         with self._begun(writes=True) as connection:
             return int(connection.execute(sa.delete(ROLLUPS).where(old)).rowcount)
 
-    def progress(self, job: str) -> Progress:
-        """How far a job is; at the very beginning if it was never there."""
+    def progress(self, job: str) -> JobProgress:
+        """The progress of a job; that of a new job if it has never run."""
         with self._begun() as connection:
             return _progress(connection, job)
 
@@ -374,7 +366,7 @@ class Database:
         since: int | None = None,
         until: int | None = None,
     ) -> list[Rollup]:
-        """Those that begin from `since` to before `until`, by labels and time."""
+        """The roll-ups that begin from `since` to before `until`, by labels and time."""
         table = ROLLUPS.c
         wanted = [table.metric == metric, table.resolution_s == resolution_s]
         if labels is not None:
@@ -386,11 +378,11 @@ class Database:
         query = sa.select(ROLLUPS).where(*wanted).order_by(table.start)
         with self._begun() as connection:
             found = [Rollup(**row) for row in connection.execute(query).mappings()]
-        # Each engine has its own idea of how texts are sorted.
+        # Each engine sorts strings in its own way.
         return sorted(found, key=lambda one: one.labels)
 
     def rollups_between(self, resolution_s: int, since: int, until: int) -> list[Rollup]:
-        """Of all series, those that begin from `since` to before `until`; in no order."""
+        """The roll-ups of all series that begin from `since` to before `until`, in no order."""
         table = ROLLUPS.c
         query = sa.select(ROLLUPS).where(
             table.resolution_s == resolution_s, table.start >= since, table.start < until
@@ -400,19 +392,19 @@ class Database:
 
     # -- runs ----------------------------------------------------------------------------------
 
-    def put_run(self, run: Run) -> None:
-        """Write a run, or what is known of it by now."""
+    def put_run(self, run: RunRecord) -> None:
+        """Write or replace the record of a run."""
         if fault := fault_of_name(run.id, run.title) or fault_of_name(run.scenario or "-", ""):
             raise DatabaseError(f"run {run.id[:40]!r}: {fault}")
         values = {**msgspec.structs.asdict(run), "facts": msgspec.json.encode(run.facts).decode()}
         self._written(lambda connection: connection.execute(self._upsert_run, [values]) and None)
 
-    def runs(self) -> list[Run]:
-        """All there were, the newest first."""
+    def runs(self) -> list[RunRecord]:
+        """All runs, the newest first."""
         query = sa.select(RUNS).order_by(RUNS.c.began.desc(), RUNS.c.id)
         with self._begun() as connection:
             return [
-                Run(**{**row, "facts": msgspec.json.decode(row["facts"])})
+                RunRecord(**{**row, "facts": msgspec.json.decode(row["facts"])})
                 for row in connection.execute(query).mappings()
             ]
 
@@ -420,13 +412,13 @@ class Database:
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[sa.Connection]:
-        """A transaction that only reads, for statements of `rove.metrics.arrivals`."""
+        """A transaction that only reads, for the statements of `rove.metrics.rollup_job`."""
         with self._begun() as connection:
             yield connection
 
     @contextlib.contextmanager
     def _begun(self, *, writes: bool = False) -> Iterator[sa.Connection]:
-        """A transaction; errors of the database as one line for people."""
+        """A transaction; errors of the database become a `DatabaseError` of one line."""
         try:
             with self._engine.execution_options(writes=writes).begin() as connection:
                 yield connection
@@ -435,7 +427,7 @@ class Database:
             raise DatabaseError(f"the metrics database {self.name}: {why}") from error
 
     def _written(self, write: Callable[[sa.Connection], T]) -> T:
-        """What a transaction gives, tried again if it had to give way to another."""
+        """The result of a transaction, which is tried again if it conflicts with another."""
         for attempt in range(CONFLICTS_MAX):
             try:
                 with self._begun(writes=True) as connection:
@@ -450,19 +442,19 @@ class Database:
     # -- names ---------------------------------------------------------------------------------
 
     def _numbered(self, names: set[tuple[str, str]]) -> dict[tuple[str, str], int]:
-        """The numbers of series, which are made if they are new."""
+        """The numbers of series; new series are added."""
         known = self._ids
         if not names <= known.keys():
             new = {name for name in names if name not in known}
-            self._written(lambda connection: self._name(connection, new))
+            self._written(lambda connection: self._add_series(connection, new))
             with self._begun() as connection:
                 found = dict(_numbers(connection, new))
             with self._ids_lock:
                 self._ids = known = {**self._ids, **found}
         return known
 
-    def _name(self, connection: sa.Connection, names: set[tuple[str, str]]) -> None:
-        """See that these series are there."""
+    def _add_series(self, connection: sa.Connection, names: set[tuple[str, str]]) -> None:
+        """Add the series that are not in the database yet."""
         missing = names - {name for name, _ in _numbers(connection, names)}
         if missing:
             values = [{"metric": metric, "labels": labels} for metric, labels in sorted(missing)]
@@ -489,31 +481,31 @@ def _series(connection: sa.Connection, metric: str, labels: Labels) -> list[Any]
     return list(rows)
 
 
-def _progress(connection: sa.Connection, job: str) -> Progress:
+def _progress(connection: sa.Connection, job: str) -> JobProgress:
     wanted = sa.select(PROGRESS).where(PROGRESS.c.job == job)
     row = connection.execute(wanted).mappings().first()
     if row is None:
-        return Progress()
-    return Progress(row["position"], row["anchor"], row["since"])
+        return JobProgress()
+    return JobProgress(row["position"], row["anchor"], row["since"])
 
 
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
-    # First of all: to become a write-ahead log the file has to be free for a moment.
+    # The timeout comes first: to switch to a write-ahead log, the file must be free for a moment.
     for setting in (f"busy_timeout={_BUSY_MS}", "journal_mode=WAL", "synchronous=NORMAL"):
         cursor.execute(f"PRAGMA {setting}")
     cursor.close()
-    # Python's own idea of when a transaction begins leaves out changes of the schema.
+    # Python's own transactions do not include changes of the schema.
     connection.isolation_level = None
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
-    """Writers wait for each other at the beginning: later they would have to begin again."""
+    """Writers wait for each other at the beginning; if they did so later, they would fail."""
     writes = connection.get_execution_options()["writes"]
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _without_password(place: str) -> str:
-    """For messages, of what could not be read as a URL."""
+    """A place for messages, if it could not be parsed as a URL."""
     scheme, found, rest = place.partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}" if found else place

@@ -1,13 +1,13 @@
-"""How the metrics database came to have its schema, step by step.
+"""The migrations of the metrics database's schema.
 
-Each step brings the schema one version further, is run once, and never changes after it was
-released: so a step has the tables as they were then, not as `rove.metrics.schema` has them now. A
-database that is newer than this program is refused rather than guessed at. Considered: a tool that
-derives steps from the tables. What it writes has to be read anyway, and there are few.
+A migration brings the schema to the next version. It is run once, and never changes after its
+release: so it has the tables as they were then, not the current ones of `rove.metrics.schema`. A
+database with a newer schema than this program is refused. Considered: a tool that derives
+migrations from the tables. Its output has to be read anyway, and there are few.
 
-Many may open a new database at once: each waits for its turn. SQLite and PostgreSQL take a step
-back that fails; MySQL ends a transaction with every change of a table, so there each part of a
-step looks first whether it was done.
+Several processes may open a new database at the same time; they migrate one after the other.
+SQLite and PostgreSQL undo a migration that fails. MySQL ends the transaction at every change of a
+table, so there each part of a migration first checks whether it was done.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VERSION: Final = sa.Table("schema_version", sa.MetaData(), sa.Column("version",
 
 
 def _roll_ups(connection: sa.Connection) -> None:
-    """Version 1: roll-ups, and how far the job is that makes them."""
+    """Version 1: roll-ups, and the progress of the job that makes them."""
     metadata = sa.MetaData()
     sa.Table(
         "rollups",
@@ -59,7 +59,7 @@ def _roll_ups(connection: sa.Connection) -> None:
 
 
 def _readings(connection: sa.Connection) -> None:
-    """Version 2: raw readings, series, runs; roll-ups know how long a counter was watched."""
+    """Version 2: raw readings, series, runs; and how long a counter was watched, in roll-ups."""
     metadata = sa.MetaData()
     series = sa.Table(
         "series",
@@ -123,18 +123,18 @@ def _widen_roll_ups(connection: sa.Connection) -> None:
 
 Migration = Callable[[sa.Connection], None]
 MIGRATIONS: Final[Sequence[Migration]] = (_roll_ups, _readings)
-"""Each brings the schema one version further. Those that were released never change."""
+"""In the order of versions. Those that were released never change."""
 
 
 def migrate(connection: sa.Connection, migrations: Sequence[Migration], name: str) -> None:
-    """Run the migrations that are missing; DatabaseError if the schema is newer than they are."""
+    """Run the missing migrations; DatabaseError if the schema is newer than all of them."""
     with _alone(connection):
         _VERSION.create(connection, checkfirst=True)
         version = connection.execute(sa.select(sa.func.max(_VERSION.c.version))).scalar() or 0
         if version > len(migrations):
             raise DatabaseError(
                 f"the metrics database {name} has schema version {version}, and this program "
-                f"knows {len(migrations)} at most; use a newer one"
+                f"supports up to version {len(migrations)}; use a newer Rove"
             )
         for new_version, run in enumerate(migrations[version:], version + 1):
             run(connection)
@@ -143,19 +143,21 @@ def migrate(connection: sa.Connection, migrations: Sequence[Migration], name: st
 
 @contextmanager
 def _alone(connection: sa.Connection) -> Iterator[None]:
-    """Wait until nobody else is at it. SQLite's transactions see to it themselves."""
+    """Wait until no other process migrates. SQLite's transactions ensure it by themselves."""
     dialect = connection.dialect.name
     if dialect == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_NUMBER)))
         yield
     elif dialect in ("mysql", "mariadb"):
-        # Of the server, not of the database: the name says which.
+        # The lock is one of the server, so its name contains the database.
         lock: Any = sa.func.concat(_LOCK, ".", sa.func.database())
         if connection.execute(sa.select(sa.func.get_lock(lock, _LOCK_S_MAX))).scalar() != 1:
-            raise DatabaseError(f"somebody changes the schema for more than {_LOCK_S_MAX} s")
+            raise DatabaseError(
+                f"another process has been migrating the schema for more than {_LOCK_S_MAX} s"
+            )
         try:
             yield
-            # Whoever comes next must see what was done, and sees only what is committed.
+            # Committed before the lock is released: the next process must find the changes.
             connection.exec_driver_sql("COMMIT")
         finally:
             connection.execute(sa.select(sa.func.release_lock(lock)))

@@ -1,16 +1,16 @@
-"""A series over a period as so many points and no more: of readings, or of roll-ups.
+"""A series over a period as a limited number of points, from readings or from roll-ups.
 
-**The finest that fits.** Readings themselves if there are few enough of them in the period; else
-roll-ups of 10 s, a minute or an hour, whichever is the finest with no more points than wanted; of
-years, several hours are put together. What is finer is kept for a shorter time, so one that does
-not reach back as far as another is passed over for it.
+**The finest resolution that fits.** Readings are used if there are few enough of them in the
+period; else the finest roll-ups (10 s, a minute or an hour) with no more points than requested. For
+years, several hours become one point. Finer data is kept for a shorter time; so a resolution that
+does not reach back as far as a coarser one is passed over.
 
-**Roll-ups end where the pipeline is.** Before the first and from the last of them on, intervals are
-added up here from the readings; a database without a pipeline has no others. The engine does it,
-and only sums come back: a day of a series takes 0.1 s in SQLite.
+**Roll-ups may be missing**, since the job that makes them runs later or not at all. Before the
+first and from the last of them on, intervals are added up here from the readings. The database does
+that and returns only sums: a day of a series takes 0.1 s in SQLite.
 
-**Counters begin anew** whenever one is smaller than before: what it then says was counted since.
-The first of all says nothing of how much was counted, and when. A rate is an increase by the time
+**Counters restart.** If the value is smaller than before, it was counted since the restart. The
+increase before the first reading of all is unknown. A rate is an increase divided by the time
 between the two readings.
 """
 
@@ -23,18 +23,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from rove.metrics.naming import kind_of
-from rove.metrics.records import Points
+from rove.metrics.records import RESOLUTIONS_S, Points, kind_of
 from rove.metrics.schema import READINGS, ROLLUPS, SERIES
 
-RESOLUTIONS_S: Final = (10, 60, 3_600)
 POINTS_MAX: Final = 600
 _EVER_US: Final = 2**62
 _US: Final = 1_000_000
 
 
-class Found(NamedTuple):
-    """A series, and what there is of it in a period; None is nothing."""
+class SeriesData(NamedTuple):
+    """Which readings and roll-ups a series has in a period; None if it has none."""
 
     id: int
     metric: str
@@ -42,13 +40,13 @@ class Found(NamedTuple):
     raw_first_us: int | None
     raw_last_us: int | None
     raw_beyond_us: int | None
-    """Of the reading that is one too many."""
+    """The moment of the reading that would be one too many."""
     stored: dict[int, tuple[int, int]]
-    """First and last start, by resolution."""
+    """The first and the last start of roll-ups, by resolution."""
 
 
 class Bin(msgspec.Struct, frozen=True, gc=False):
-    """What a series was in an interval."""
+    """The readings of a series in an interval."""
 
     start: int
     count: int
@@ -60,27 +58,27 @@ class Bin(msgspec.Struct, frozen=True, gc=False):
 
 
 class Period(NamedTuple):
-    """From `since_us` to before `until_us`."""
+    """From `since_us` to before `until_us`, in microseconds."""
 
     since_us: int
     until_us: int
 
 
 def period(since: float | None, until: float | None) -> Period:
-    """Of two moments in seconds; None is as far as there is anything."""
+    """A period between two moments in seconds; None is an open end."""
     return Period(
         -_EVER_US if since is None else round(since * _US),
         _EVER_US if until is None else round(until * _US),
     )
 
 
-# --- what there is --------------------------------------------------------------------------------
+# --- which data there is --------------------------------------------------------------------------
 
 
 def find(
     connection: sa.Connection, ids: Sequence[int], within: Period, points_max: int
-) -> list[Found]:
-    """What there is of these series, found by looking at the ends of indexes only."""
+) -> list[SeriesData]:
+    """Which data these series have; reads only the ends of indexes."""
     ends = [
         _reading(within, READINGS.c.at_us.asc()),
         _reading(within, READINGS.c.at_us.desc()),
@@ -99,7 +97,7 @@ def find(
             if first is not None
         }
         number, metric, labels, raw_first, raw_last, raw_beyond = row[:6]
-        found.append(Found(number, metric, labels, raw_first, raw_last, raw_beyond, stored))
+        found.append(SeriesData(number, metric, labels, raw_first, raw_last, raw_beyond, stored))
     return sorted(found, key=lambda one: one.labels)
 
 
@@ -125,25 +123,23 @@ def _rollup(within: Period, resolution_s: int, order: Any) -> Any:
 
 
 def _starts(within: Period, resolution_s: int) -> tuple[Any, Any]:
-    """Of intervals with something of the period in them."""
+    """Conditions for intervals that overlap the period."""
     return (
         ROLLUPS.c.start > within.since_us // _US - resolution_s,
         ROLLUPS.c.start < -(-within.until_us // _US),
     )
 
 
-# --- what is taken --------------------------------------------------------------------------------
+# --- points ---------------------------------------------------------------------------------------
 
 
-def resolution_for(found: Found, within: Period, points_max: int) -> int | None:
-    """The finest that fits and reaches back far enough; 0 is readings, None is nothing at all.
-
-    More than an hour is several hours put together.
-    """
+def resolution_for(found: SeriesData, within: Period, points_max: int) -> int | None:
+    """The finest resolution that fits and reaches back far enough: 0 for readings, None if there is
+    no data, a multiple of an hour for long periods."""
     firsts_us = {resolution_s: first * _US for resolution_s, (first, _) in found.stored.items()}
     if found.raw_first_us is not None:
         for resolution_s in RESOLUTIONS_S:
-            # Readings are added up where there are no roll-ups.
+            # Where there are no roll-ups, readings are added up.
             start_us = found.raw_first_us - found.raw_first_us % (resolution_s * _US)
             firsts_us[resolution_s] = min(start_us, firsts_us.get(resolution_s, start_us))
         firsts_us[0] = found.raw_first_us
@@ -168,7 +164,7 @@ def resolution_for(found: Found, within: Period, points_max: int) -> int | None:
     return longest_s * math.ceil(span_us / (points_max * longest_s * _US))
 
 
-def _last_us(found: Found, within: Period) -> int:
+def _last_us(found: SeriesData, within: Period) -> int:
     ends_us = [(last + resolution_s) * _US for resolution_s, (_, last) in found.stored.items()]
     if found.raw_last_us is not None:
         ends_us.append(found.raw_last_us + 1)
@@ -176,9 +172,9 @@ def _last_us(found: Found, within: Period) -> int:
 
 
 def points_of(
-    connection: sa.Connection, found: Found, within: Period, points_max: int
+    connection: sa.Connection, found: SeriesData, within: Period, points_max: int
 ) -> Points | None:
-    """The series as points; None if there are none."""
+    """The points of a series; None if there are none."""
     resolution_s = resolution_for(found, within, points_max)
     if resolution_s is None:
         return None
@@ -199,7 +195,7 @@ def points_of(
 
 
 def value_of(one: Bin, *, is_counter: bool) -> float | None:
-    """The rate of a counter, the mean of a gauge; None if it is not known."""
+    """The rate of a counter, or the mean of a gauge; None if unknown."""
     if not is_counter:
         return one.sum / one.count
     if one.increase is None or not one.watched_s:
@@ -207,7 +203,7 @@ def value_of(one: Bin, *, is_counter: bool) -> float | None:
     return one.increase / one.watched_s
 
 
-def _raw_points(connection: sa.Connection, found: Found, within: Period) -> Points | None:
+def _raw_points(connection: sa.Connection, found: SeriesData, within: Period) -> Points | None:
     is_counter = kind_of(found.metric) == "counter"
     since_us = _before(connection, found.id, within.since_us) if is_counter else within.since_us
     query = (
@@ -217,10 +213,10 @@ def _raw_points(connection: sa.Connection, found: Found, within: Period) -> Poin
         .order_by(READINGS.c.at_us)
     )
     rows: Iterable[tuple[int, float]] = connection.execute(query)
-    told = list(_rates(rows) if is_counter else ((at_us / _US, value) for at_us, value in rows))
-    if not told:
+    drawn = list(_rates(rows) if is_counter else ((at_us / _US, value) for at_us, value in rows))
+    if not drawn:
         return None
-    at, values = [at for at, _ in told], [value for _, value in told]
+    at, values = map(list, zip(*drawn, strict=True))
     return Points(found.labels, 0, at, values, list(values), list(values))
 
 
@@ -233,12 +229,12 @@ def _rates(rows: Iterable[tuple[int, float]]) -> Iterator[tuple[float, float]]:
 
 
 def increase_of(value: float, before: float) -> float:
-    """How much a counter has counted between two readings; it may have begun anew."""
+    """How much a counter has counted between two readings, after a restart perhaps."""
     return value - before if value >= before else value
 
 
 def _before(connection: sa.Connection, series: int, at_us: int) -> int:
-    """When the last reading before a moment was; the moment itself if there was none."""
+    """The moment of the last reading before a moment; the moment itself if there is none."""
     query = sa.select(sa.func.max(READINGS.c.at_us)).where(
         READINGS.c.series == series, READINGS.c.at_us < at_us
     )
@@ -246,8 +242,8 @@ def _before(connection: sa.Connection, series: int, at_us: int) -> int:
     return at_us if found is None else int(found)
 
 
-def whole(connection: sa.Connection, found: Found, within: Period) -> tuple[float, int] | None:
-    """The series over a whole period: its value, and of how many readings."""
+def whole(connection: sa.Connection, found: SeriesData, within: Period) -> tuple[float, int] | None:
+    """The value of the series over the whole period, and the number of its readings."""
     resolution_s = resolution_for(found, within, POINTS_MAX)
     if resolution_s is None:
         return None
@@ -260,16 +256,16 @@ def whole(connection: sa.Connection, found: Found, within: Period) -> tuple[floa
 
 
 def bins_of(
-    connection: sa.Connection, found: Found, within: Period, resolution_s: int
+    connection: sa.Connection, found: SeriesData, within: Period, resolution_s: int
 ) -> list[Bin]:
-    """Intervals of this length, by time: roll-ups where there are some, else of readings."""
+    """Intervals of this length, by time: roll-ups, or else readings that are added up."""
     stored_s = min(resolution_s, RESOLUTIONS_S[-1])
     bins = {one.start: one for one in _stored_bins(connection, found, within, stored_s)}
     first, last = found.stored.get(stored_s, (None, None))
     if first is None or last is None:
         parts = [within]
     else:
-        # The last one may have been added up before it was over.
+        # The last one may have been made before its interval was over.
         parts = [
             Period(within.since_us, min(first * _US, within.until_us)),
             Period(max(last * _US, within.since_us), within.until_us),
@@ -278,7 +274,7 @@ def bins_of(
         if _has_readings(found, part):
             begun = part._replace(since_us=_begun(part.since_us, stored_s))
             for one in _raw_bins(connection, found, begun, stored_s):
-                # Unless some of its readings are gone by now.
+                # A roll-up with more readings was made before some were removed.
                 if one.start not in bins or one.count >= bins[one.start].count:
                     bins[one.start] = one
     ordered = [bins[start] for start in sorted(bins)]
@@ -286,18 +282,18 @@ def bins_of(
 
 
 def _begun(at_us: int, resolution_s: int) -> int:
-    """When the interval began that a moment is in, so that it is added up whole."""
+    """The begin of the interval of a moment, so that it is added up whole."""
     return at_us - at_us % (resolution_s * _US)
 
 
-def _has_readings(found: Found, part: Period) -> bool:
+def _has_readings(found: SeriesData, part: Period) -> bool:
     if found.raw_first_us is None or found.raw_last_us is None:
         return False
     return found.raw_first_us < part.until_us and found.raw_last_us >= part.since_us
 
 
 def _stored_bins(
-    connection: sa.Connection, found: Found, within: Period, resolution_s: int
+    connection: sa.Connection, found: SeriesData, within: Period, resolution_s: int
 ) -> Iterator[Bin]:
     if resolution_s not in found.stored:
         return
@@ -311,18 +307,18 @@ def _stored_bins(
         table.resolution_s == resolution_s,
         *_starts(within, resolution_s),
     )  # fmt: skip
-    for start, count, total, low, high, increase, rate, told_s in connection.execute(query):
-        watched_s = told_s
-        if told_s is None and increase is not None:
-            # From before roll-ups said so.
+    for start, count, total, low, high, increase, rate, stored_s in connection.execute(query):
+        watched_s = stored_s
+        if stored_s is None and increase is not None:
+            # Roll-ups of the schema's first version do not have it.
             watched_s = increase / rate if rate else float(resolution_s)
         yield Bin(start, count, total, low, high, increase, watched_s)
 
 
 def _raw_bins(
-    connection: sa.Connection, found: Found, part: Period, resolution_s: int
+    connection: sa.Connection, found: SeriesData, part: Period, resolution_s: int
 ) -> Iterator[Bin]:
-    """Added up by the database."""
+    """Readings by interval, added up by the database."""
     is_counter = kind_of(found.metric) == "counter"
     since_us = _before(connection, found.id, part.since_us) if is_counter else part.since_us
     at, value = READINGS.c.at_us, READINGS.c.value
@@ -333,26 +329,27 @@ def _raw_bins(
             sa.func.lag(at).over(order_by=at).label("before_us"),
         ]
     wanted = (READINGS.c.series == found.id, at >= since_us, at < part.until_us)
-    told = sa.select(*columns).where(*wanted).subquery()
-    start_us = (told.c.at_us - told.c.at_us % (resolution_s * _US)).label("start_us")
+    of_series = sa.select(*columns).where(*wanted).subquery()
+    start_us = (of_series.c.at_us - of_series.c.at_us % (resolution_s * _US)).label("start_us")
     increase, watched_us = sa.null(), sa.null()
     if is_counter:
         before = sa.case(
-            (told.c.before <= told.c.value, told.c.before), (told.c.before.is_not(None), 0.0)
+            (of_series.c.before <= of_series.c.value, of_series.c.before),
+            (of_series.c.before.is_not(None), 0.0),
         )
-        increase = sa.func.sum(told.c.value - before)
-        watched_us = sa.func.sum(told.c.at_us - told.c.before_us)
-    value = told.c.value
+        increase = sa.func.sum(of_series.c.value - before)
+        watched_us = sa.func.sum(of_series.c.at_us - of_series.c.before_us)
+    value = of_series.c.value
     sums = (sa.func.count(), sa.func.sum(value), sa.func.min(value), sa.func.max(value))
     query = sa.select(start_us, *sums, increase, watched_us).group_by(start_us)
-    for row in connection.execute(query.where(told.c.at_us >= part.since_us)):
+    for row in connection.execute(query.where(of_series.c.at_us >= part.since_us)):
         begun_us, count, total, low, high, counted, us = row
         watched_s = None if us is None else float(us) / _US
         yield Bin(int(begun_us) // _US, count, total, low, high, counted, watched_s)
 
 
 def merged(bins: Iterable[Bin], resolution_s: int) -> list[Bin]:
-    """Intervals of this length out of shorter ones."""
+    """Shorter intervals merged into intervals of this length."""
     groups: dict[int, list[Bin]] = {}
     for one in bins:
         groups.setdefault(one.start - one.start % resolution_s, []).append(one)
@@ -360,7 +357,7 @@ def merged(bins: Iterable[Bin], resolution_s: int) -> list[Bin]:
 
 
 def one_of(bins: Sequence[Bin], start: int) -> Bin:
-    """Several intervals as one."""
+    """Several intervals merged into one."""
     known = [one for one in bins if one.increase is not None]
     return Bin(
         start,

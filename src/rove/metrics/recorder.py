@@ -1,18 +1,19 @@
-"""A way into the metrics database for those who must not wait: a buffer, and a thread behind it.
+"""Writes readings to the metrics database without making the caller wait: a buffer and a thread.
 
-`put` adds to the buffer and returns: it takes a lock that nobody holds for longer than a copy
-takes, and raises nothing. The thread writes what there is in one transaction, and again when there
-is more. While the database cannot be written the buffer fills up; when it can again, what was kept
-is written, in order. A buffer that is full drops the oldest readings and counts them.
+`put` adds readings to the buffer and returns. It takes a lock that is never held for longer than a
+copy takes, and raises nothing. The thread writes the buffer in one transaction, and again when
+there is more. While the database cannot be written, the buffer fills; later its readings are
+written in order. A full buffer drops the oldest readings and counts them.
 
-**Nothing twice, nothing lost that the buffer can hold.** Readings leave the buffer after they were
-committed. If an answer was lost on the way they are written again, over themselves.
+**Nothing is written twice, and nothing that fits into the buffer is lost.** Readings leave the
+buffer after they were committed. If the database's answer is lost, they are written again, and
+replace themselves.
 
-Considered: a file instead of memory. What a broker could not write for longer than the buffer lasts
-(100,000 readings are half an hour of a broker that records everything every second, and 12 MB) is a
-gap in a chart; a file that has to be read again, bounded and cleaned up would cost more than that.
+Considered: a file instead of memory. The buffer lasts half an hour for a broker that records
+everything every second (100,000 readings, 12 MB). After that there is a gap in a chart, which costs
+less than a file that has to be read again, limited and cleaned up.
 
-SQLAlchemy is imported in the thread, with the first reading: 0.3 s that nobody waits for.
+SQLAlchemy is imported in the thread with the first reading, so that no caller waits 0.3 s for it.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ if TYPE_CHECKING:
 BUFFER_MAX: Final = 100_000
 BATCH_MAX: Final = 5_000
 PAUSE_S: Final = 0.2
-"""Between two writes, so that those who put a little at a time share one."""
+"""Between two writes, so that several small `put` share a transaction."""
 BACKOFF_S_MIN: Final = 0.1
 BACKOFF_S_MAX: Final = 5.0
-"""After a failure, twice as long each time."""
+"""Pauses after failures double up to this."""
 FORGET_EVERY_S: Final = 600.0
 CLOSE_S: Final = 10.0
 
@@ -47,44 +48,44 @@ log: Final = logging.getLogger("rove.metrics")
 
 
 class RecorderState(msgspec.Struct, frozen=True):
-    """How a recorder is doing."""
+    """The state of a recorder."""
 
     written: int
-    """Readings that are in the database."""
+    """Readings in the database."""
     waiting: int
-    """Readings that are in the buffer."""
+    """Readings in the buffer."""
     dropped: int
-    """Readings that did not fit into it any more, or that no database could keep."""
+    """Readings that did not fit into the buffer, or that no database can store."""
     last_error: str | None
-    """Why it cannot write; None while it can."""
+    """Why it cannot write at present; None if it can."""
 
 
 class Recorder:
-    """Writes readings to a database that may be slow, or away."""
+    """Writes readings to a database that may be slow or unavailable."""
 
     def __init__(
         self, place: str, buffer_max: int = BUFFER_MAX, *, keep_raw_s: float | None = None
     ) -> None:
-        """Readings older than `keep_raw_s` are removed from the database now and then."""
+        """Readings older than `keep_raw_s` are removed from the database every ten minutes."""
         self._place = place
         self._buffer_max = buffer_max
         self._keep_raw_s = keep_raw_s
         self._buffer: deque[Reading] = deque()
         self._left = 0
-        """How many have left the buffer at its old end, for whatever reason."""
+        """How many readings have left the buffer, written or dropped."""
         self._written = 0
         self._dropped = 0
         self._last_error: str | None = None
         self._closing_at: float | None = None
         self._changed = threading.Condition()
-        """Also the lock of everything above."""
+        """Also the lock of all attributes above."""
         self._database: Database | None = None
         self._forgot_at = 0.0
         self._thread = threading.Thread(target=self._run, name="rove-metrics", daemon=True)
         self._thread.start()
 
     def put(self, readings: Sequence[Reading]) -> None:
-        """Have them written; the oldest that wait are dropped if there is no room."""
+        """Add readings to be written; the oldest ones are dropped if the buffer is full."""
         with self._changed:
             if self._closing_at is not None:
                 self._dropped += len(readings)
@@ -97,12 +98,12 @@ class Recorder:
             self._changed.notify()
 
     def state(self) -> RecorderState:
-        """How it is doing now."""
+        """The current state."""
         with self._changed:
             return RecorderState(self._written, len(self._buffer), self._dropped, self._last_error)
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
-        """Write what waits, or as much of it as that time allows, and end."""
+        """Write the rest of the buffer, or what can be written in this time, and end."""
         with self._changed:
             if self._closing_at is None:
                 self._closing_at = time.monotonic() + timeout_s
@@ -124,8 +125,8 @@ class Recorder:
                 try:
                     self._write()
                 except Exception as error:
-                    # Whatever it was, the thread goes on: the database may be mended.
-                    self._failed(error)
+                    # The thread continues after any error: the database may be repaired.
+                    self._note_failure(error)
                     self._pause(backoff_s)
                     backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
                 else:
@@ -136,7 +137,7 @@ class Recorder:
                 self._database.close()
 
     def _wait(self) -> bool:
-        """Until there is something to write; False when this is the end."""
+        """Wait for something to write; False if the recorder is to end."""
         with self._changed:
             while not self._buffer and self._closing_at is None:
                 self._changed.wait()
@@ -146,7 +147,7 @@ class Recorder:
         return self._closing_at is not None and time.monotonic() >= self._closing_at
 
     def _pause(self, seconds: float) -> None:
-        """Unless there is a batch waiting, or somebody is waiting for the end."""
+        """Pause, unless a whole batch is waiting or the recorder is being closed."""
         until = time.monotonic() + seconds
         with self._changed:
             while (left_s := until - time.monotonic()) > 0:
@@ -159,19 +160,19 @@ class Recorder:
                 self._changed.wait(left_s)
 
     def _write(self) -> None:
-        """A batch from the old end of the buffer, which it leaves when it is in the database."""
+        """Write the oldest batch; its readings leave the buffer when they are committed."""
         with self._changed:
             batch = list(islice(self._buffer, BATCH_MAX))
             left = self._left
         good = [one for one in batch if fault_of(one) is None]
         self._open().put_readings(good)
         with self._changed:
-            # Some may have been dropped meanwhile, but are written now.
+            # Those that were dropped meanwhile are written now, so they do not count as dropped.
             gone = min(self._left - left, len(batch))
             self._drop_oldest(len(batch) - gone)
             self._dropped += len(batch) - len(good) - gone
             self._written += len(good)
-        self._mended()
+        self._note_success()
         self._forget()
 
     def _drop_oldest(self, count: int) -> None:
@@ -193,15 +194,15 @@ class Recorder:
         self._forgot_at = now
         self._open().forget_readings(now - self._keep_raw_s)
 
-    def _failed(self, error: Exception) -> None:
+    def _note_failure(self, error: Exception) -> None:
         reason = str(error) if isinstance(error, RoveError) else f"{type(error).__name__}: {error}"
         with self._changed:
             is_news, self._last_error = self._last_error is None, reason
         if is_news:
             fields = {"reason": reason}
-            log.warning("metrics wait for their database", extra={"fields": fields})
+            log.warning("metrics cannot be written and are buffered", extra={"fields": fields})
 
-    def _mended(self) -> None:
+    def _note_success(self) -> None:
         with self._changed:
             is_news, self._last_error = self._last_error is not None, None
             dropped = self._dropped

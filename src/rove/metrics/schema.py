@@ -1,16 +1,16 @@
-"""The tables of the metrics database as they are now, and how each engine writes over a row.
+"""The current tables of the metrics database, and how each engine replaces a row.
 
-A series has a number, and a reading is that number, a moment and a value: 30 bytes of SQLite with
+A series has a number, and a reading is that number, a moment and a value: 30 bytes in SQLite with
 both of its orders (by series, which is the table itself, and by time). Roll-ups, of which there are
 far fewer, have the names in full, so that a query by hand needs no join.
 
-`arrivals` says which moments came with each batch of readings. Whoever adds up by intervals takes
-the arrivals it sees, computes those intervals again and removes these very arrivals with its
-results, in one transaction. Considered: "everything above the last number". Numbers are given in
-another order than transactions end, so one that ends late would be passed over; and readings that
-had to wait for the database come late by design.
+`arrivals` has the range of moments of each batch of readings. The roll-up job takes the arrivals
+that it finds, computes their intervals again, and removes just these arrivals together with its
+results, in one transaction. Considered: "everything above the last number". But numbers are given
+in another order than transactions end, so one that ends late would be skipped; and readings that
+had to wait for the database are late by design.
 
-Texts are compared byte by byte everywhere: MySQL would take `a` for `A`.
+Strings are compared byte by byte everywhere; MySQL's default would take `a` for `A`.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ class DatabaseError(RoveError):
 
 
 def text(length: int) -> Any:
-    """A text of so many characters, compared byte by byte."""
+    """A string of limited length, compared byte by byte."""
     exact = mysql.VARCHAR(length, charset="utf8mb4", collation=COLLATION)
     return sa.String(length).with_variant(exact, "mysql", "mariadb")
 
 
 def long_text() -> Any:
-    """A text of any length."""
+    """A string of any length."""
     exact = mysql.LONGTEXT(charset="utf8mb4", collation=COLLATION)
     return sa.Text().with_variant(exact, "mysql", "mariadb")
 
 
 def number() -> Any:
-    """A whole number that counts up by itself; SQLite has one kind only that does."""
+    """The type of an autoincrementing integer; SQLite has only one."""
     return sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
@@ -114,7 +114,7 @@ PROGRESS: Final = sa.Table(
 
 
 def upsert(table: sa.Table, dialect: str) -> Any:
-    """A statement that inserts rows, or overwrites those with the same key."""
+    """A statement that inserts rows, and replaces those with the same key."""
     key = [column.name for column in table.primary_key]
     others = [column.name for column in table.c if column.name not in key]
     if _is_mysql(dialect):
@@ -129,7 +129,7 @@ def upsert(table: sa.Table, dialect: str) -> Any:
 
 
 def insert_new(table: sa.Table, dialect: str) -> Any:
-    """A statement that inserts rows, and leaves those alone that are there."""
+    """A statement that inserts rows whose keys are new."""
     if _is_mysql(dialect):
         return mysql.insert(table).prefix_with("IGNORE")
     return _insert(table, dialect).on_conflict_do_nothing()
@@ -142,6 +142,6 @@ def _is_mysql(dialect: str) -> bool:
 def _insert(table: sa.Table, dialect: str) -> Any:
     if dialect not in ("sqlite", "postgresql"):
         raise DatabaseError(
-            f"there is no way to write to a database of {dialect}; use SQLite, PostgreSQL or MySQL"
+            f"databases of {dialect} are not supported; use SQLite, PostgreSQL or MySQL"
         )
     return (sqlite if dialect == "sqlite" else postgresql).insert(table)

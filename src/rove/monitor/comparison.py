@@ -19,8 +19,9 @@ import numpy as np
 
 from rove.base.http import HttpError
 from rove.base.intervals import half_width
-from rove.metrics.database import Database, Points, Run
-from rove.metrics.naming import WORLD, kind_of, labels_of
+from rove.metrics.database import Database, Points, RunRecord
+from rove.metrics.records import kind_of, labels_of
+from rove.metrics.world_readings import WORLD
 from rove.monitor.metrics_history import POINTS, MetricsHistory
 
 BATCHES_MAX: Final = 20
@@ -31,7 +32,7 @@ READINGS_PER_BATCH: Final = 3
 class ComparedRun(NamedTuple):
     """A run, and an engine in it."""
 
-    run: Run
+    run: RunRecord
     engine: str
 
 
@@ -55,7 +56,7 @@ async def compare(history: MetricsHistory, query: Mapping[str, str]) -> dict[str
     return {"left": _view(left), "right": _view(right), "metrics": found}
 
 
-def _side(written: str, name: str, runs: Mapping[str, Run]) -> ComparedRun:
+def _side(written: str, name: str, runs: Mapping[str, RunRecord]) -> ComparedRun:
     run, slash, engine = written.rpartition("/")
     if not slash or not engine:
         raise HttpError(400, f"{name} is {written[:100]!r}", "a run and an engine: RUN/ENGINE")

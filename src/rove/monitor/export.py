@@ -18,8 +18,9 @@ from typing import Final, NamedTuple
 
 from rove import __version__
 from rove.errors import RoveError
-from rove.metrics.database import Database, Run
-from rove.metrics.naming import kind_of, labels_of, metric_name
+from rove.metrics.database import Database, RunRecord
+from rove.metrics.records import kind_of, labels_of
+from rove.metrics.world_readings import metric_name
 from rove.monitor import svg
 from rove.monitor.comparison import MetricLine, differences
 
@@ -121,7 +122,7 @@ def report(database: Database, wanted: str) -> str:
     return _page(run, engines, table)
 
 
-def _run(database: Database, wanted: str) -> Run:
+def _run(database: Database, wanted: str) -> RunRecord:
     runs = database.runs()
     if not runs:
         raise ExportError(
@@ -137,7 +138,7 @@ def _run(database: Database, wanted: str) -> Run:
     return found
 
 
-def _engines(database: Database, run: Run) -> list[str]:
+def _engines(database: Database, run: RunRecord) -> list[str]:
     """In the order of the run; all that anything was recorded of."""
     of_run = [labels_of(one.labels) for one in database.series()]
     recorded = {
@@ -148,7 +149,7 @@ def _engines(database: Database, run: Run) -> list[str]:
     return [name for name in order if name in recorded] + sorted(recorded - set(order))
 
 
-def _table(database: Database, run: Run, engines: Sequence[str]) -> FigureTable:
+def _table(database: Database, run: RunRecord, engines: Sequence[str]) -> FigureTable:
     found: FigureTable = {}
     for figure in FIGURES:
         metric = metric_name(figure.name)
@@ -163,7 +164,7 @@ def _table(database: Database, run: Run, engines: Sequence[str]) -> FigureTable:
 
 
 def _told(
-    database: Database, run: Run, metric: str, engine: str, factor: float
+    database: Database, run: RunRecord, metric: str, engine: str, factor: float
 ) -> RecordedFigure | None:
     labels = {"run": run.id, "engine": engine}
     points = database.points(metric, labels, run.began, None, POINTS)
@@ -186,7 +187,7 @@ def _told(
 # --- the page -------------------------------------------------------------------------------------
 
 
-def _page(run: Run, engines: Sequence[str], table: FigureTable) -> str:
+def _page(run: RunRecord, engines: Sequence[str], table: FigureTable) -> str:
     title = f"{run.title or run.scenario}: a run of Rove"
     body = [
         f"<h1>{escape(run.title or run.scenario)}</h1>",
@@ -217,7 +218,7 @@ def _page(run: Run, engines: Sequence[str], table: FigureTable) -> str:
     )
 
 
-def _lead(run: Run, engines: Sequence[str]) -> str:
+def _lead(run: RunRecord, engines: Sequence[str]) -> str:
     many = "one engine" if len(engines) == 1 else f"{len(engines)} engines in the same history"
     if run.ended is None:
         return f"The scenario {run.scenario} with {many}; nobody has written down its end."
@@ -225,7 +226,7 @@ def _lead(run: Run, engines: Sequence[str]) -> str:
     return f"The scenario {run.scenario} with {many}, for {length} (min:s)."
 
 
-def _facts(run: Run, engines: Sequence[str]) -> str:
+def _facts(run: RunRecord, engines: Sequence[str]) -> str:
     began = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(run.began))
     facts = {
         "run": run.id, "scenario": run.scenario, "seed": run.seed, "began": began,
@@ -247,11 +248,11 @@ def _said(value: object) -> str:
     return str(value)
 
 
-def _is_live(run: Run, engine: str) -> bool:
+def _is_live(run: RunRecord, engine: str) -> bool:
     return run.facts.get("live") == engine
 
 
-def _heads(run: Run, engines: Iterable[str]) -> str:
+def _heads(run: RunRecord, engines: Iterable[str]) -> str:
     return "".join(
         f'<th scope="col">{escape(name)}{" (live)" if _is_live(run, name) else ""}</th>'
         for name in engines
@@ -262,7 +263,7 @@ def _row(head: str, cells: Iterable[str]) -> str:
     return f'<tr><th scope="row">{head}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
 
 
-def _final(run: Run, engines: Sequence[str], table: FigureTable) -> str:
+def _final(run: RunRecord, engines: Sequence[str], table: FigureTable) -> str:
     rows = []
     for figure in FIGURES:
         if figure.name not in table:
@@ -281,7 +282,7 @@ def _numbers(caption: str, heads: str, rows: Iterable[str]) -> str:
     )
 
 
-def _charts(run: Run, engines: Sequence[str], table: FigureTable) -> Iterable[str]:
+def _charts(run: RunRecord, engines: Sequence[str], table: FigureTable) -> Iterable[str]:
     for figure in FIGURES:
         if figure.name not in table:
             continue
@@ -305,7 +306,7 @@ def _charts(run: Run, engines: Sequence[str], table: FigureTable) -> Iterable[st
 # --- who needs how much more ----------------------------------------------------------------------
 
 
-def _comparison(run: Run, engines: Sequence[str], table: FigureTable) -> Iterable[str]:
+def _comparison(run: RunRecord, engines: Sequence[str], table: FigureTable) -> Iterable[str]:
     """Every engine beside the live one, or the first; nothing for one alone."""
     if len(engines) < 2:
         return

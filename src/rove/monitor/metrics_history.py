@@ -18,7 +18,7 @@ import msgspec
 
 from rove.base.http import HttpError
 from rove.metrics.database import Database, DatabaseError
-from rove.metrics.naming import labels_of
+from rove.metrics.records import labels_of
 
 AT_ONCE: Final = 2
 FRESH_S: Final = 1.0

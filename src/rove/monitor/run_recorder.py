@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from rove.metrics.database import DatabaseError, Run
+from rove.metrics.database import DatabaseError, RunRecord
 from rove.metrics.recorder import Recorder, RecorderState
-from rove.metrics.worlds import Who, world_beginning, world_readings
+from rove.metrics.world_readings import Who, initial_readings, world_readings
 from rove.monitor.metrics_history import MetricsHistory
 
 CLOSE_S: Final = 3.0
@@ -34,9 +34,9 @@ class RunRecorder:
     def __init__(self, place: str, history: MetricsHistory) -> None:
         self._recorder = Recorder(place)
         self._history = history
-        self._run: Run | None = None
+        self._run: RunRecord | None = None
         self._is_begun = False
-        self._unwritten: dict[str, Run] = {}
+        self._unwritten: dict[str, RunRecord] = {}
         self._writing: asyncio.Task[None] | None = None
 
     def begin(self, said: dict[str, Any]) -> None:
@@ -44,7 +44,7 @@ class RunRecorder:
         view = said["view"]
         engines = [one["name"] for one in view["engines"]]
         facts = {**said["facts"], "engines": engines, "seconds": view["seconds"]}
-        self._run = Run(
+        self._run = RunRecord(
             id=view["run"],
             scenario=view["scenario"],
             title=view["title"],
@@ -65,7 +65,7 @@ class RunRecorder:
             for source, figures in said[key].items():
                 one = RecordedSample(said["now"], source, figures)
                 if not self._is_begun:
-                    self._recorder.put(world_beginning(one, run.id, run.scenario, run.began, who))
+                    self._recorder.put(initial_readings(one, run.id, run.scenario, run.began, who))
                 self._recorder.put(world_readings(one, run.id, run.scenario, 0.0, who))
         self._is_begun = True
         self._write_runs()
@@ -87,7 +87,7 @@ class RunRecorder:
             await asyncio.wait([self._writing], timeout=CLOSE_S)
         await asyncio.to_thread(self._recorder.close, CLOSE_S)
 
-    def _write_run(self, run: Run) -> None:
+    def _write_run(self, run: RunRecord) -> None:
         self._unwritten[run.id] = run
         self._write_runs()
 
@@ -105,5 +105,5 @@ class RunRecorder:
         except DatabaseError:
             return  # with the next sample again
 
-    def _put_run(self, run: Run) -> None:
+    def _put_run(self, run: RunRecord) -> None:
         self._history.database().put_run(run)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rove import __version__
+from rove.base.processes import cores
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
 from rove.broker.context import BrokerSettings, LakeStream
@@ -48,9 +49,8 @@ from rove.serve.metrics.recording import MetricsRecording, check_place
 from rove.serve.passwords import close_to_others
 from rove.serve.shell import Shell, wall_clock
 from rove.serve.tls import load_certificate, server_context, user_of, warnings
-from rove.serve.workers.children import cores
 from rove.serve.workers.matchers import FOLDER as MATCHERS_FOLDER
-from rove.serve.workers.matchers import Processes
+from rove.serve.workers.matchers import MatcherPool
 from rove.serve.workers.policy_workers import PolicyWorkers, memory_bytes_of
 
 log = events("server")
@@ -183,7 +183,7 @@ class Server:
         processes = None
         if elasticity.matchers_max:
             folder = Path(self.config.data.folder) / MATCHERS_FOLDER
-            processes = Processes(folder, loop, self._wake)
+            processes = MatcherPool(folder, loop, self._wake)
             self._ends.callback(processes.close)
         policies, limits = self.config.policies, None
         if policies.enabled:

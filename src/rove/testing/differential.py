@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from random import Random
+from types import SimpleNamespace
 from typing import Any, Final, Protocol, TypeAlias
 from unittest import mock
 
@@ -170,11 +171,8 @@ class MatcherEngine:
 
 def without_kernels() -> AbstractContextManager[object]:
     """As long as this lasts, the kernels are not compiled yet."""
-    return mock.patch.object(index, "kernel", _no_kernel)
-
-
-def _no_kernel() -> None:
-    return None
+    missing = SimpleNamespace(search_kernel=None, warm_up=lambda **_: None)
+    return mock.patch.object(index, "engine", missing)
 
 
 class NumpyEngine(MatcherEngine):

@@ -272,7 +272,7 @@ def test_a_policy_may_set_what_bounds_follow_while_matchers_are_busy() -> None:
     setting = "def arrived(m, me):\n    me.least = m.a\n    return m"
     ann.subscribe("t", qos=1, filter="a > me.least", policy=setting)
     assert world.broker.force_split(world.now) == ""
-    while not world.broker.router.is_offloaded:
+    while not world.broker.router.expressions.is_offloaded:
         matchers.work()
         world.turn()
     bob.publish("t", b'{"a": 5}', 1)
@@ -280,7 +280,7 @@ def test_a_policy_may_set_what_bounds_follow_while_matchers_are_busy() -> None:
         matchers.work()
         world.turn()
     bob.publish("t", b'{"a": 3}', 1)
-    assert world.broker.router.asked
+    assert world.broker.router.expressions.asked
     world.work()
     assert world.broker.view.variables("ann")["manual"] == {"least": 5}  # type: ignore[index]
     # Its publisher is not kept waiting until something else happens.

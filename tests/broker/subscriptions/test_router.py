@@ -440,7 +440,7 @@ def test_no_more_topics_are_remembered_than_allowed() -> None:
     router = SimulatedBroker().broker.router
     for number in range(ROUTES_MAX + 10):
         router.route(f"a/{number}")
-    assert len(router._routes) <= ROUTES_MAX
+    assert len(router.routes) <= ROUTES_MAX
 
 
 class Model:
@@ -650,7 +650,7 @@ def test_windows_that_may_have_lost_publications_are_told_of() -> None:
     near.subscribe("b", filter="ORDER BY x DESC LIMIT 1 WITHIN 1 HOURS")
     for topic in "ab":
         other.publish(topic, b'{"x": 1}', 1)
-    (cell,) = world.broker.router._cells
+    (cell,) = world.broker.router.expressions._cells
     for topic in "ab":
         original = cell.match
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from rove.cli import main
-from rove.metrics.database import Database, Reading, Run
-from rove.metrics.worlds import world_labels
+from rove.metrics.database import Database, Reading, RunRecord
+from rove.metrics.world_readings import world_labels
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def place(tmp_path: Path) -> str:
     path = str(tmp_path / "metrics.sqlite")
     labels = world_labels("object", "dense/1", "dense")
     with Database(path) as database:
-        database.put_run(Run("dense/1", "dense", "High density", 1, 1e9, 1e9 + 10))
+        database.put_run(RunRecord("dense/1", "dense", "High density", 1, 1e9, 1e9 + 10))
         database.put_readings(
             [Reading("rove_world_subscriptions", labels, 1e9 + n, n) for n in range(10)]
         )

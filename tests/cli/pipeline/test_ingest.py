@@ -62,7 +62,7 @@ def test_the_lake_is_ingested_and_told(
 
     def ingest(spark: Any, lake: str, tables: str, **options: Any) -> IngestReport:
         seen.update(options, lake=lake, tables=tables)
-        options["tell"](5, 10)
+        options["on_progress"](5, 10)
         return IngestReport(
             rows_in=2_000,
             rows_out=1_990,

@@ -14,7 +14,7 @@ from rove.cli.pipeline import jobs as pipeline_jobs
 from rove.errors import UsageError
 from rove.pipeline.jobs import registry as jobs
 from rove.pipeline.jobs.job import JobSettings
-from rove.pipeline.jobs.status import Progress, Reporter, Status, held
+from rove.pipeline.jobs.status import Reporter, Status, StepReport, held
 from rove.pipeline.spark.session import SparkSettings
 
 
@@ -28,7 +28,7 @@ def report(out: Path, job: str, *, error: str | None = None) -> None:
     (out / job).mkdir(parents=True)
     reporter = Reporter(out / job, job)
     reporter.look(lake_position=1239)
-    step = Progress(position=5, rows_in=1000, at=time.time() - 125, batch=7, notes=("look here",))
+    step = StepReport(position=5, rows_in=1000, at=time.time() - 125, batch=7, notes=("look here",))
     reporter.progress(step)
     reporter.end("failed" if error else "done", error)
 

@@ -11,7 +11,7 @@ import pytest
 from rove.bench.summaries import SummaryError
 from rove.cli.pipeline.summary import add_summary, run_summary
 from rove.errors import UsageError
-from rove.metrics.database import Database, Reading, Run
+from rove.metrics.database import Database, Reading, RunRecord
 
 
 def run(*words: str) -> int:
@@ -60,7 +60,7 @@ def test_runs_of_a_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     place = str(tmp_path / "metrics.db")
     with Database(place) as database:
         for number in (1, 2):
-            database.put_run(Run(f"r{number}", "dense", "", 1, 1e6 * number))
+            database.put_run(RunRecord(f"r{number}", "dense", "", 1, 1e6 * number))
             reading = Reading(
                 "rove_world_subscriptions", f'engine="a",run="r{number}"', 1e6, number
             )

@@ -16,6 +16,7 @@ from rove.lang.normal_form import Conjunction
 from rove.match import Matcher, engine
 from rove.match.conditions import residual
 from rove.match.index import index as index_module
+from rove.match.index.batch import Slots
 from rove.match.index.index import ExactIndex, SegmentMerge
 from rove.match.index.layout import T_MAX
 from rove.match.index.subjects import Subjects
@@ -60,7 +61,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def cold(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """As if the kernels were not there yet."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "_kernel", None)
+        patch.setattr(engine, "search_kernel", None)
         yield patch
 
 
@@ -149,7 +150,7 @@ def test_changes_interleaved_with_merges_lose_and_invent_nothing(
         patch.setattr(index_module, "MERGE_WIDTH", 3)
         patch.setattr(index_module, "MERGED_AT_ONCE_MAX", 20)
         if not compiled:
-            patch.setattr(engine, "_kernel", None)
+            patch.setattr(engine, "search_kernel", None)
         script = Script(drawn, seed, compiled=compiled)
         for id in range(60):
             script.change(id)
@@ -264,15 +265,21 @@ def test_a_state_moves_only_who_follows() -> None:
         assert found(index, {"x": 9}) == [2]
 
 
-def test_patterns_of_subscriptions_that_are_gone_are_looked_for_no_more() -> None:
+def slots_of(index: ExactIndex, publication: Mapping[str, object]) -> int:
+    slots = Slots()
+    index.subjects.fill(slots, publication)
+    return len(slots.subjects)
+
+
+def test_patterns_of_removed_subscriptions_are_not_searched() -> None:
     index = filled("s LIKE '%a%'", "s LIKE '%a%'", "s LIKE '%b%' AND x > 1")
     index.settle_fresh()
-    assert len(index.subjects.slots({"s": "ab"}).subjects) == 3
+    assert slots_of(index, {"s": "ab"}) == 3
     index.remove(0)
     assert found(index, {"s": "a"}) == [1]
     index.remove(2)
     index.remove(1)
-    assert len(index.subjects.slots({"s": "ab"}).subjects) == 1, "only the text itself is left"
+    assert slots_of(index, {"s": "ab"}) == 1, "only the text itself is left"
 
 
 # -- merging ---------------------------------------------------------------------------------
@@ -567,7 +574,7 @@ def test_waiting_rows_are_counted_by_what_they_cost() -> None:
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_who_is_passed_over_is_told(
+def test_subscriptions_that_were_skipped_are_undecided(
     compiled: bool, cold: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Patterns that take too many steps are neither TRUE nor FALSE; others are as they were."""
@@ -586,15 +593,15 @@ def test_who_is_passed_over_is_told(
     )
     publication = {"s": "xaxb", "n": 1}
     assert found(index, publication) == [0, 2, 4, 5]
-    assert index.take_undecided() == set()
+    assert index.undecided == set()
     monkeypatch.setattr(automaton, "PATTERN_STEPS_MAX", -64 * len("xaxb"))
     for _ in range(2):
         assert found(index, publication) == [4, 5]
-        assert index.take_undecided() == {0, 1, 2, 5, 6}
-        assert index.take_undecided() == set()
+        assert index.undecided == {0, 1, 2, 5, 6}
+        index.undecided.clear()
         index.settle_fresh()
     assert found(index, {"s": "b", "n": 1}) == [1, 5]
-    assert index.take_undecided() == set()
+    assert index.undecided == set()
 
 
 # -- publications that are numbers --------------------------------------------------------------
@@ -643,7 +650,7 @@ def test_what_must_be_computed_is_refused() -> None:
 
 
 def test_without_kernels_the_answers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "kernel", lambda: None)
+    monkeypatch.setattr(engine, "search_kernel", None)
     matcher = Matcher(compiled=False)
     matcher.add(1, parse("x > 3"))
     reader = matcher.reader(["x"])

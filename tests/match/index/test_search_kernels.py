@@ -44,8 +44,8 @@ def test_a_search_stops_when_there_is_no_room_and_goes_on_from_there() -> None:
     find(segment.buffer, frame)
     assert frame[2 * layout.PUBLICATION] == 3
     assert frame[2 * layout.ID_COUNT] == 200
-    assert workspace.array(layout.OUT_COUNTS)[:3].tolist() == [100, 0, 100]
-    ids = workspace.array(layout.OUT_IDS)[:200]
+    assert workspace.arrays[layout.OUT_COUNTS][:3].tolist() == [100, 0, 100]
+    ids = workspace.arrays[layout.OUT_IDS][:200]
     assert np.sort(ids[:100]).tolist() == np.sort(ids[100:]).tolist() == list(range(100))
 
 
@@ -56,19 +56,22 @@ def test_codes_and_keys_are_missing_again_afterwards(place: int) -> None:
     segment, workspace, frame = prepared(texts, asked)
     find(segment.buffer, frame)
     assert frame[2 * layout.ID_COUNT] > 0
-    assert not workspace.array(place).any()
+    assert not workspace.arrays[place].any()
 
 
 def test_doubts_are_rows_and_ids_are_subscriptions() -> None:
     segment, workspace, frame = prepared(["x + y > 3", "x > 1", "x > 1 OR y > 1"], [{"x": 2}])
     find(segment.buffer, frame)
-    assert sorted(workspace.array(layout.OUT_IDS)[: frame[2 * layout.ID_COUNT]].tolist()) == [~2, 1]
-    doubts = workspace.array(layout.OUT_DOUBTS)[: frame[2 * layout.DOUBT_COUNT]]
+    assert sorted(workspace.arrays[layout.OUT_IDS][: frame[2 * layout.ID_COUNT]].tolist()) == [
+        ~2,
+        1,
+    ]
+    doubts = workspace.arrays[layout.OUT_DOUBTS][: frame[2 * layout.DOUBT_COUNT]]
     assert segment.ids[doubts].tolist() == [0]
-    assert workspace.array(layout.OUT_DOUBTFUL)[0] == 1
+    assert workspace.arrays[layout.OUT_DOUBTFUL][0] == 1
 
 
 def test_attributes_that_nobody_knows_are_passed_over() -> None:
     segment, workspace, frame = prepared(["x > 1"], [{}, {"later": 5, "x": 2}])
     find(segment.buffer, frame)
-    assert workspace.array(layout.OUT_COUNTS)[:2].tolist() == [0, 1]
+    assert workspace.arrays[layout.OUT_COUNTS][:2].tolist() == [0, 1]

@@ -213,9 +213,10 @@ def test_one_publication_after_many_and_many_after_one() -> None:
     workspace = Workspace()
     for asked, ids in (({"x": 2}, [0]), ({"s": "a"}, [1]), ({"s": "b", "x": True}, [])):
         assert ids_of(searched(segment, subjects, [asked, asked], workspace)) == ids
-        slots = subjects.slots(asked)
+        slots = Slots()
+        subjects.fill(slots, asked)
         workspace.take_one(slots, 1.0)
-        segment.write_texts(workspace.array(layout.RAWS), slots.texts)
+        segment.write_texts(workspace.arrays[layout.RAWS], slots.texts)
         workspace.frame[2 * layout.ID_COUNT] = 0
         segment.search(find, workspace, 1)
         assert workspace.taken_ids().tolist() == ids
@@ -226,17 +227,17 @@ def test_a_publication_of_any_size_can_be_taken() -> None:
     for subject in range(10_000):
         slots.add(subject, float(subject))
     workspace.take_one(slots, 2.0)
-    assert workspace.array(layout.SLOT_SUBJECTS)[:10_000].tolist() == list(range(10_000))
-    assert workspace.array(layout.STARTS).tolist() == [0, 10_000]
-    assert workspace.array(layout.AT).tolist() == [2.0]
+    assert workspace.arrays[layout.SLOT_SUBJECTS][:10_000].tolist() == list(range(10_000))
+    assert workspace.arrays[layout.STARTS].tolist() == [0, 10_000]
+    assert workspace.arrays[layout.AT].tolist() == [2.0]
 
 
 def test_what_was_written_stays_when_room_is_made() -> None:
     workspace = Workspace()
-    workspace.array(layout.OUT_IDS)[:3] = 7, 8, 9
-    size = workspace.array(layout.OUT_IDS).size
+    workspace.arrays[layout.OUT_IDS][:3] = 7, 8, 9
+    size = workspace.arrays[layout.OUT_IDS].size
     workspace.grow(layout.OUT_IDS, size + 1)
-    grown = workspace.array(layout.OUT_IDS)
+    grown = workspace.arrays[layout.OUT_IDS]
     assert grown.size >= 2 * size
     assert grown[:4].tolist() == [7, 8, 9, 0]
     assert workspace.frame[2 * layout.OUT_IDS + 1] == grown.size

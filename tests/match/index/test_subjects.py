@@ -13,7 +13,7 @@ from rove.lang.patterns import contains, ends_with, starts_with
 from rove.lang.tree import Attribute, Call, Literal, Time, ValueNode
 from rove.lang.values import OPAQUE, comparable, look_up
 from rove.match.index import keys
-from rove.match.index.batch import PublicationBatch
+from rove.match.index.batch import PublicationBatch, Slots
 from rove.match.index.keys import LAST, number_key
 from rove.match.index.subjects import Subjects, is_subject
 from rove.testing import strategies
@@ -190,7 +190,8 @@ def test_one_publication_has_the_slots_of_a_batch_of_one() -> None:
     subjects = Subjects()
     numbers = [subjects.attribute(name) for name in "abc"]
     asked = {"c": "text", "a": 2**53 + 1, "b": None, "d": 1}
-    one, batch = subjects.slots(asked), subjects.batch([asked], [0.0])
+    one, batch = Slots(), subjects.batch([asked], [0.0])
+    subjects.fill(one, asked)
     assert one.subjects == batch.subjects.tolist() == [numbers[2], numbers[0]]
     assert one.values == batch.raws.view(np.float64).tolist()
     assert [text.text for text in one.texts] == [text.text for text in batch.texts] == ["text"]

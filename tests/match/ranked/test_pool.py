@@ -262,7 +262,7 @@ def test_long_stories(seed: int) -> None:
 
 
 def test_many_members_and_many_told_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rove.match.ranked.members._TOLD_ROOM", 500)
+    monkeypatch.setattr("rove.match.ranked.members._DELIVERY_ROOM", 500)
     story = Story()
     for id in range(10):
         story.add(id, f"a > {id % 3} ORDER BY a LIMIT 200 WITHIN 3 SECONDS", 0.0, {})

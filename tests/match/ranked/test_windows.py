@@ -522,7 +522,7 @@ STREAM = [({"x": value}, at / 2) for at, value in enumerate([5, 3, 9, 1, 4, -1, 
 @pytest.fixture
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "_kernel", None)
+        patch.setattr(engine, "search_kernel", None)
         yield patch
 
 

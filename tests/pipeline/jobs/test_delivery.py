@@ -18,7 +18,7 @@ from rove.pipeline.jobs import delivery
 from rove.pipeline.jobs.delivery import DeliverError, at_once, deliver
 from rove.pipeline.jobs.job import JobSettings
 from rove.pipeline.jobs.registry import run_jobs
-from rove.pipeline.jobs.status import Progress, statuses
+from rove.pipeline.jobs.status import StepReport, statuses
 from rove.pipeline.lake.data_source import whole
 from rove.pipeline.lake.log import Lake as ReadLake
 from rove.pipeline.spark.session import SparkSettings
@@ -182,7 +182,7 @@ def test_what_the_broker_finds_too_large_is_left_out_and_told(
     new_place: Callable[..., Place],
 ) -> None:
     place = new_place(limits=Limits(packet_bytes_max=4_000))
-    steps: list[Progress] = []
+    steps: list[StepReport] = []
     with sync.connect(place.url) as client:
         heavy = client.subscribe("air/#", "x >= 0", engine="spark")
         for x in range(30):
@@ -198,7 +198,7 @@ def test_what_the_broker_finds_too_large_is_left_out_and_told(
 def test_a_broker_that_has_forgotten_is_told_again(place: Place) -> None:
     """Its store is gone while the deliverer lives: numbers begin anew, subscriptions do not."""
     stopping = threading.Event()
-    steps: list[Progress] = []
+    steps: list[StepReport] = []
     with sync.connect(place.url) as client:
         client.subscribe("air/#", "x >= 0", engine="spark")
         client.publish("air/1", {"x": 0})
@@ -252,9 +252,9 @@ def test_it_waits_for_a_broker_unless_it_is_for_once(tmp_path: Path) -> None:
     with pytest.raises(ConnectionFailed):
         deliver(tmp_path / "out", tmp_path / "lake", nobody, until=at_once)
     stopping = threading.Event()
-    steps: list[Progress] = []
+    steps: list[StepReport] = []
 
-    def told(step: Progress) -> None:
+    def told(step: StepReport) -> None:
         steps.append(step)
         stopping.set()
 

@@ -18,8 +18,8 @@ from rove.broker.counters import BrokerCounters
 from rove.broker.storage.records import LogRow
 from rove.errors import UsageError
 from rove.lake.log import open_for_writing
-from rove.metrics.database import Database, Progress, Reading, Rollup
-from rove.metrics.points import RESOLUTIONS_S
+from rove.metrics.database import Database, JobProgress, Reading, Rollup
+from rove.metrics.records import RESOLUTIONS_S
 from rove.pipeline.jobs import metrics
 from rove.pipeline.jobs.job import JobContext, JobSettings
 from rove.pipeline.jobs.metrics import FILES_MAX, JOB, RollupReport, run_job, run_once
@@ -278,7 +278,7 @@ def test_a_run_that_failed_is_done_again(tmp_path: Path, monkeypatch: pytest.Mon
             patch.setattr("rove.pipeline.jobs.metrics.roll_up", lambda *_: iter([None]))
             with pytest.raises(AttributeError):
                 run_once(lake, database)
-        assert database.progress(JOB) == Progress()
+        assert database.progress(JOB) == JobProgress()
         assert run_once(lake, database, FILES_MAX).rows == 30
         assert_equal(everything(database), expected(rows))
 

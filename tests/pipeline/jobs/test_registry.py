@@ -24,10 +24,10 @@ from rove.pipeline.jobs.job import JobContext, JobSettings, repeat
 from rove.pipeline.jobs.registry import JOBS, JobError, RegisteredJob, one_line, run_jobs
 from rove.pipeline.jobs.status import (
     STOP,
-    Progress,
     Reporter,
     Status,
     StatusError,
+    StepReport,
     held,
     read_status,
     statuses,
@@ -63,7 +63,7 @@ def test_jobs_run_side_by_side_until_they_are_done(
         meeting.wait()
         assert context.once
         assert context.folder == tmp_path / "out" / context.name
-        context.report(Progress(position=40, rows_in=40, rows_out=2))
+        context.report(StepReport(position=40, rows_in=40, rows_out=2))
 
     for name in ("a", "b"):
         monkeypatch.setitem(JOBS, name, RegisteredJob(work, needs_spark=False))
@@ -78,7 +78,7 @@ def test_how_jobs_are_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     filled(tmp_path)
 
     def work(context: JobContext) -> None:
-        context.report(Progress(position=40, rows_in=40, rows_out=2))
+        context.report(StepReport(position=40, rows_in=40, rows_out=2))
 
     monkeypatch.setitem(JOBS, "a", RegisteredJob(work, needs_spark=False))
     place = str(tmp_path / "metrics.db")
@@ -168,7 +168,7 @@ def test_what_cannot_be_run_is_told_before_spark_starts(tmp_path: Path) -> None:
         run_jobs(["match"], settings)
     filled(tmp_path)
     with pytest.raises(
-        UsageError, match="jobs need a driver of their own and cannot run through sc://x:1; name"
+        UsageError, match="jobs need a driver of their own and cannot run through sc://x:1; give"
     ):
         run_jobs(["match"], settings, SparkSettings(master="sc://x:1"))
     with held(tmp_path / "out" / "match", "match"), pytest.raises(StatusError, match="holds"):
@@ -304,7 +304,7 @@ def context_of(tmp_path: Path, **settings: Any) -> tuple[JobContext, Reporter]:
 
 def test_once_is_one_step(tmp_path: Path) -> None:
     context, reporter = context_of(tmp_path, once=True)
-    steps = iter([Progress(position=7, rows_in=3, rows_out=2)])
+    steps = iter([StepReport(position=7, rows_in=3, rows_out=2)])
     repeat(context, 3_600.0, lambda: next(steps))
     status = reporter.status
     assert (status.position, status.rows_in, status.rows_out, status.batches) == (7, 3, 2, 1)
@@ -315,11 +315,11 @@ def test_it_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
     context, _ = context_of(tmp_path, trigger_s=0.01)
     steps: list[int] = []
 
-    def step() -> Progress:
+    def step() -> StepReport:
         steps.append(len(steps))
         if len(steps) == 3:
             context.stopping.set()
-        return Progress(position=len(steps))
+        return StepReport(position=len(steps))
 
     repeat(context, 3_600.0, step)
     assert steps == [0, 1, 2]
@@ -329,9 +329,9 @@ def test_a_long_pause_ends_when_it_is_stopped(tmp_path: Path) -> None:
     context, _ = context_of(tmp_path)
     rested = threading.Event()
 
-    def step() -> Progress:
+    def step() -> StepReport:
         rested.set()
-        return Progress(position=1)
+        return StepReport(position=1)
 
     job = threading.Thread(target=repeat, args=(context, 3_600.0, step))
     job.start()
@@ -348,12 +348,12 @@ def test_once_waits_for_the_job_before_it(tmp_path: Path) -> None:
     with held(before, "before"):
         other = Reporter(before, "before")
 
-        def steps() -> Iterator[Progress]:
-            yield Progress(position=1)
+        def steps() -> Iterator[StepReport]:
+            yield StepReport(position=1)
             other.end("done")
             # This step may have missed what the other did last, so there is one more.
-            yield Progress(position=2)
-            yield Progress(position=3)
+            yield StepReport(position=2)
+            yield StepReport(position=3)
 
         going = steps()
         repeat(context, 3_600.0, lambda: next(going), after="before")
@@ -361,7 +361,7 @@ def test_once_waits_for_the_job_before_it(tmp_path: Path) -> None:
 
 
 def test_an_error_ends_the_loop(tmp_path: Path) -> None:
-    def step() -> Progress:
+    def step() -> StepReport:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):

@@ -18,10 +18,10 @@ from rove.pipeline.jobs.status import (
     READS_MAX,
     STATUS,
     STOP,
-    Progress,
     Reporter,
     Status,
     StatusError,
+    StepReport,
     ask_to_stop,
     held,
     is_held,
@@ -46,7 +46,7 @@ def test_whoever_is_told_can_record_it(tmp_path: Path) -> None:
         told.append({one.metric.removeprefix("rove_pipeline_"): one.value for one in readings})
 
     reporter = Reporter(folder_of(tmp_path), "match", tell)
-    reporter.progress(Progress(position=9, rows_in=10, rows_out=3, seconds=0.25))
+    reporter.progress(StepReport(position=9, rows_in=10, rows_out=3, seconds=0.25))
     reporter.look(lake_position=30)
     reporter.end("done")
     assert told[0]["running"] == 1.0
@@ -70,8 +70,8 @@ def test_steps_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (started.state, started.batches, started.lag_rows) == ("starting", 0, 0)
     reporter.look(lake_position=30)
     at = time.time() - 5
-    reporter.progress(Progress(position=9, rows_in=10, rows_out=3, at=at, batch=0, seconds=0.25))
-    reporter.progress(Progress(position=19, rows_in=10, rows_out=4, at=at, batch=1, notes=("n",)))
+    reporter.progress(StepReport(position=9, rows_in=10, rows_out=3, at=at, batch=0, seconds=0.25))
+    reporter.progress(StepReport(position=19, rows_in=10, rows_out=4, at=at, batch=1, notes=("n",)))
     reporter.look(trigger_s=0.4)
     told = read_status(folder)
     assert told is not None
@@ -81,7 +81,7 @@ def test_steps_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told.rows_in_per_s > told.rows_out_per_s > 0
     assert told.trigger_s == 0.4
     assert told.notes == ["n"]
-    reporter.progress(Progress(position=30, batch=2))
+    reporter.progress(StepReport(position=30, batch=2))
     reporter.end("failed", "the disk is full")
     told = read_status(folder)
     assert told is not None
@@ -92,8 +92,8 @@ def test_steps_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rates_forget_what_is_long_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RATE_S", 0.0)
     reporter = Reporter(folder_of(tmp_path), "match")
-    reporter.progress(Progress(position=1, rows_in=100))
-    reporter.progress(Progress(position=2))
+    reporter.progress(StepReport(position=1, rows_in=100))
+    reporter.progress(StepReport(position=2))
     reporter.look()
     assert reporter.status.rows_in == 100
     assert reporter.status.rows_in_per_s == 0.0
@@ -102,7 +102,7 @@ def test_rates_forget_what_is_long_ago(tmp_path: Path, monkeypatch: pytest.Monke
 def test_it_is_written_twice_a_second_at_most(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
     reporter = Reporter(folder, "match")
-    reporter.progress(Progress(position=5))
+    reporter.progress(StepReport(position=5))
     seen = read_status(folder)
     assert seen is not None
     assert seen.position == -1
@@ -137,7 +137,8 @@ def test_a_killed_process_is_seen(tmp_path: Path) -> None:
         "import sys, time; from pathlib import Path; from rove.pipeline.jobs.status import *\n"
         "folder = Path(sys.argv[1])\n"
         "with held(folder, 'match'):\n"
-        "    Reporter(folder, 'match').progress(Progress(position=1)); print('here', flush=True)\n"
+        "    Reporter(folder, 'match').progress(StepReport(position=1))\n"
+        "    print('here', flush=True)\n"
         "    time.sleep(60)"
     )
     process = subprocess.Popen(

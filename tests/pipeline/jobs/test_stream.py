@@ -17,7 +17,7 @@ from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.pipeline.jobs.job import JobSettings
 from rove.pipeline.jobs.notifications import MatchOutput, OutputError
-from rove.pipeline.jobs.status import Progress
+from rove.pipeline.jobs.status import StepReport
 from rove.pipeline.jobs.stream import MatchStream, MatchTask, match_slice
 from rove.pipeline.lake.data_source import Slice, SliceFile, one_slice, whole
 from rove.pipeline.lake.live_index import LiveIndex
@@ -106,8 +106,8 @@ def settings_of(folder: Path, **changes: Any) -> JobSettings:
     return JobSettings(**given)
 
 
-def run(spark: Any, settings: JobSettings) -> list[Progress]:
-    told: list[Progress] = []
+def run(spark: Any, settings: JobSettings) -> list[StepReport]:
+    told: list[StepReport] = []
     assert MatchStream(spark, settings, settings.out, told.append).start().awaitTermination(120)
     return told
 
@@ -280,7 +280,7 @@ def test_a_checkpoint_of_another_output_is_refused(spark: Any, tmp_path: Path) -
 def test_it_follows_until_it_is_stopped(spark: Any, tmp_path: Path) -> None:
     feed = lively(tmp_path / "lake", 1)
     settings = settings_of(tmp_path, trigger_s=0.05, once=False)
-    told: list[Progress] = []
+    told: list[StepReport] = []
     stream = MatchStream(spark, settings, settings.out, told.append)
     query = stream.start()
     query.processAllAvailable()

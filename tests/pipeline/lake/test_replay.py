@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as f
 
+from rove.base.processes import cores
 from rove.lake.log import open_for_writing
 from rove.pipeline.lake.log import Lake, LakeError
 from rove.pipeline.lake.replay import replay
-from rove.pipeline.spark.session import cores
 from tests.effort import is_soak
 from tests.interop.recorded import Notified, Recording, record
 

@@ -153,5 +153,5 @@ def test_what_a_running_broker_has(broker: Running, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_broker_that_is_not_there() -> None:
-    with pytest.raises(VersionsError, match="cannot ask the broker"):
+    with pytest.raises(VersionsError, match="cannot read from the broker"):
         from_broker("http://127.0.0.1:1")

@@ -251,7 +251,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"form": "heap"}, "there is no form 'heap'; choose from pairs, grouped, packed"),
     (
         {"subscriptions": [("home", "NO2 > 40")], "form": "packed"},
-        "names cannot be packed; give the subscriptions numbers",
+        "string ids cannot be packed; use numbers",
     ),
     ({"subscriptions": ["ORDER BY x LIMIT 1 WITHIN 1 HOUR"]}, "is ranked"),
 ]

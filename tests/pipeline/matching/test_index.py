@@ -201,7 +201,7 @@ def test_a_line_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         index_of(broken(tmp_path / "lines"))
 
 
-MAGIC = b"rove index\x00\x00\x00\x00\x00\x03"
+MAGIC = b"rove pages\x00\x00\x00\x00\x00\x01"
 
 
 def test_what_is_no_index_is_not_opened(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_subscriptions_come_from_anywhere(tmp_path: Path) -> None:
         ([], "there are no subscriptions"),
         (["a > 1"], "subscription 0 has no ORDER BY"),
         (["a >"], "subscription 0: "),
-        ([("x", TEXTS[0]), ("x", TEXTS[1])], "two subscriptions have one id"),
+        ([("x", TEXTS[0]), ("x", TEXTS[1])], "two subscriptions have the same id"),
         ([Version(number=1, text=TEXTS[0], filter="air/#")], "1 has the topic filter air/#"),
     ],
 )

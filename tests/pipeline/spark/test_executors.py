@@ -69,7 +69,7 @@ def test_of_what_numba_has_only_this_version_is_taken() -> None:
     assert len(names) == len(indexes), "of every kernel one"
     wanted = {
         "match/index/__pycache__/search_kernels.find",
-        "match/patterns/__pycache__/text_kernels.walk",
+        "match/patterns/__pycache__/automaton_kernels.walk",
     }
     assert wanted <= names
     assert any(name.startswith("match/ranked/__pycache__/kernels.") for name in names)
@@ -86,7 +86,7 @@ def test_an_executor_loads_what_the_driver_has_compiled(unpacked: Path) -> None:
 
 @pytest.mark.soak
 def test_what_differs_is_compiled_and_counted(unpacked: Path) -> None:
-    source = unpacked / "rove" / "match" / "patterns" / "text_kernels.py"
+    source = unpacked / "rove" / "match" / "patterns" / "automaton_kernels.py"
     text = source.read_text()
     source.write_text(text + "# another version\n")
     assert look(unpacked)["compiled"] > 0

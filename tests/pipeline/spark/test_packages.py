@@ -79,7 +79,7 @@ def test_both_are_written_where_they_shall_be(
         write_packages(tmp_path / "file")
 
 
-def test_another_version_that_is_installed_is_told(
+def test_another_installed_version_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rove, "__version__", "99.0")
@@ -90,5 +90,5 @@ def test_another_version_that_is_installed_is_told(
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "distribution", missing)
-    with pytest.raises(PackagingError, match="without being installed"):
+    with pytest.raises(PackagingError, match="Rove is not installed here"):
         write_wheel(tmp_path / "rove.whl")

@@ -92,7 +92,7 @@ def test_what_spark_might_read_differently_is_refused(spark: Any, tmp_path: Path
         (pa.table({"a": pa.array([NOON.replace(tzinfo=None)])}), {}, "type timestamp"),
         (pa.table({"at": moment}), {"use_deprecated_int96_timestamps": True}, "column at"),
         (legacy, {}, "dates in the calendar of an old Spark"),
-        (pa.table({"a": [1], "A": [2]}), {}, "several columns a, but for their case"),
+        (pa.table({"a": [1], "A": [2]}), {}, "several columns a that differ only in case"),
     ]
     for number, (table, how, complaint) in enumerate(refused):
         with pytest.raises(ParquetFilesError, match=complaint):

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from rove.base.processes import cores
 from rove.errors import RoveError, UsageError
 from rove.pipeline.spark.java import Java
 from rove.pipeline.spark.session import (
     SparkError,
     SparkSettings,
     configuration,
-    cores,
     home_without_zip,
     machine_bytes,
     memory_bytes,
@@ -169,7 +169,9 @@ except SparkError as error:
     def test_why_it_failed_is_one_line(self) -> None:
         told = "An error occurred while calling x.\n: java.lang.IllegalStateException: no\n\tat y"
         assert reason(RuntimeError(told)) == "IllegalStateException: no"
-        assert reason(RuntimeError("\n[JAVA_GATEWAY_EXITED] Java gateway")).startswith("Java ended")
+        assert reason(RuntimeError("\n[JAVA_GATEWAY_EXITED] Java gateway")).startswith(
+            "Java exited"
+        )
         assert reason(ValueError()) == "ValueError"
 
 

@@ -73,7 +73,7 @@ def test_a_table_that_an_executor_does_not_see_is_named(
     monkeypatch.chdir(lake)
     monkeypatch.setattr(storage_probe, "run_each", in_another_folder(tmp_path / "other"))
     with pytest.raises(
-        ProbeError, match=rf"on the executor \S+: {HERE}/_delta_log/0+1.json is not"
+        ProbeError, match=rf"on the executor \S+: {HERE}/_delta_log/0+1.json was not"
     ):
         probe_with(None, 1, [HERE], [])
 

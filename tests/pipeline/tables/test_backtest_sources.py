@@ -224,7 +224,9 @@ def test_every_publication_is_found_again(past: Past) -> None:
             assert found.bytes_read > 0
     gone = Example(0, 0, 10**9, "", "", "none", 0)
     for history in (lake, tables):
-        with pytest.raises(BacktestSourceError, match=r"a publication of 1970-01-01T.* is gone"):
+        with pytest.raises(
+            BacktestSourceError, match=r"a publication of 1970-01-01T.* is no longer there"
+        ):
             history.find(gone, lambda said: True)
 
 

@@ -155,7 +155,7 @@ def test_rules_are_read_from_toml_and_json(tmp_path: Path) -> None:
         ("[air", "is not TOML: Expected"),
         ("[air]\nlate = 5", "there is no key `air.late`; did you mean `lat`"),
         ("[air]\ncell_km = 5", "channel 'air': cell_km is 5; choose from 100, 10 and 1"),
-        ("[air]\ntime = 'x'", "`time` and `delay_s` belong together"),
+        ("[air]\ntime = 'x'", "`time` and `delay_s` must be given together"),
         ("[air]\nlat = 'a +'", "'a \\+' is no name of an attribute"),
         ("[air]\nlat = 'a > 1 OR b'", "is no name of an attribute"),
         ("[air.attributes.x]\nmin = 5\nmax = 1", "x can never hold: min 5.0 is above max 1.0"),

@@ -35,8 +35,8 @@ from rove.serve.workers import matcher_process
 from rove.serve.workers.children import HEADER
 from rove.serve.workers.matcher_process import (
     MERGE_THREAD,
+    MatcherWorker,
     Merges,
-    Worker,
     asks,
     mapped,
     rows_in,
@@ -61,7 +61,7 @@ class Line:
         host = CellHost(mapped, save, time.perf_counter)
         try:
             with self._theirs:
-                Worker(self._theirs, host).run()
+                MatcherWorker(self._theirs, host).run()
         except Exception as error:
             self.error = error
 

@@ -5,8 +5,8 @@ import socket
 import subprocess
 import sys
 
+from rove.base.processes import NICE
 from rove.serve.workers.children import HEADER
-from rove.serve.workers.matcher_start import NICE
 from rove.serve.workers.matcher_start import __name__ as name
 from tests.effort import PATIENCE_S
 

@@ -31,7 +31,7 @@ from rove.elastic.commands import (
     Saved,
     encoded_rows,
 )
-from rove.serve.workers.matchers import Processes
+from rove.serve.workers.matchers import MatcherPool
 from tests.effort import PATIENCE_S
 
 
@@ -72,7 +72,7 @@ class Bench:
 
     def __init__(self, folder: Path, **settings: float) -> None:
         self.woken = 0
-        self.processes = Processes(
+        self.processes = MatcherPool(
             folder / "matchers", asyncio.get_running_loop(), self._wake, **settings
         )
         self.heard = self.processes.listener = Heard()
@@ -178,7 +178,7 @@ async def use(bench: Bench, folder: Path) -> None:
     bench.wait_for(lambda: len(heard.replies) == 2)
     assert bench.woken == woken
     assert [ids_of(reply) for reply in heard.replies] == [[10], [10]]
-    with pytest.raises(RuntimeError, match="nobody was asked"):
+    with pytest.raises(RuntimeError, match="no matcher owes an answer"):
         processes.wait()
     # What asks for nothing goes out too.
     bench.send(number, Open(3, "nowhere"))
@@ -286,9 +286,9 @@ WRITE = "os.write(int(sys.argv[4]), bytes.fromhex({!r})); time.sleep(99)"
 PROGRAMS = {
     "ends": ("sys.exit(3)", "ended with status 3"),
     "large": (WRITE.format("ff" * 12), "a message of 4294967295 bytes"),
-    "noise": (WRITE.format("01" + "00" * 11 + "c1"), "said what makes no sense"),
+    "noise": (WRITE.format("01" + "00" * 11 + "c1"), "sent an invalid message"),
     "closes": ("os.close(int(sys.argv[4])); time.sleep(99)", "closed its socket and was killed"),
-    "silent": ("time.sleep(99)", "did not begin within 0.3 s and was killed"),
+    "silent": ("time.sleep(99)", "did not start within 0.3 s and was killed"),
 }
 
 
@@ -335,10 +335,10 @@ def test_one_that_never_comes_is_told_once(tmp_path: Path, monkeypatch: pytest.M
 BROKER = """
 import asyncio, sys
 from pathlib import Path
-from rove.serve.workers.matchers import Processes
+from rove.serve.workers.matchers import MatcherPool
 
 async def live():
-    processes = Processes(Path(sys.argv[1]), asyncio.get_running_loop(), lambda: None)
+    processes = MatcherPool(Path(sys.argv[1]), asyncio.get_running_loop(), lambda: None)
     processes.start()
     print(*processes.pids.values(), flush=True)
     await asyncio.sleep(99)

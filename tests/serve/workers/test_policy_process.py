@@ -31,7 +31,7 @@ from rove.policy.limits import PolicyLimits
 from rove.policy.worker import picture as compressed
 from rove.serve.workers import policy_process
 from rove.serve.workers.children import HEADER, read_frame
-from rove.serve.workers.policy_process import Hello, Order, Pictures, Worker, rehearse
+from rove.serve.workers.policy_process import Hello, Order, Pictures, PolicyWorker, rehearse
 from tests.effort import PATIENCE_S
 
 
@@ -45,13 +45,15 @@ def call(text: str, payload: bytes = b'{"x": 1}') -> RunJob:
     return RunJob(3, text, "t", payload, (), {"n": 1}, ("battery",), {}, 5.0, PolicyLimits())
 
 
-def answered(worker: Worker, job: Job) -> JobResult:
+def answered(worker: PolicyWorker, job: Job) -> JobResult:
     message = worker.answered(msgspec.msgpack.encode(Order(job, 60.0)))
     return msgspec.msgpack.decode(message, type=CompressionResult | RunResult)
 
 
 def test_a_call_is_done_and_what_it_took_is_told() -> None:
-    answer = answered(Worker(), call("def arrived(m, me):\n    me.n = me.n + m.x\n    return m"))
+    answer = answered(
+        PolicyWorker(), call("def arrived(m, me):\n    me.n = me.n + m.x\n    return m")
+    )
     assert isinstance(answer, RunResult)
     assert answer.number == 3
     assert isinstance(answer.result, Completed)
@@ -71,7 +73,7 @@ def test_a_picture_is_made_smaller_once(monkeypatch: pytest.MonkeyPatch) -> None
         return compressed(request, is_late)
 
     monkeypatch.setattr(policy_process, "picture", counted)
-    worker = Worker()
+    worker = PolicyWorker()
     image = base64.b64encode(picture()).decode()
     policy = call(
         "def arrived(m, me):\n    return message(image=compress(m.image, pixels_max=8))",
@@ -131,9 +133,9 @@ def test_faults_of_ours_cost_one_answer(
     def fails(*_: object) -> JobResult:
         raise error
 
-    worker = Worker()
+    worker = PolicyWorker()
     with monkeypatch.context() as context:
-        context.setattr(policy_process, "answer_of", fails)
+        context.setattr(policy_process, "result_of", fails)
         ran = answered(worker, call("def arrived(m, me):\n    return m"))
         made = answered(worker, CompressionJob(4, CompressionRequest(picture(), 50)))
     assert isinstance(ran, RunResult)
@@ -145,17 +147,17 @@ def test_faults_of_ours_cost_one_answer(
 
 def test_an_answer_that_cannot_be_told_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     large = RunResult(3, Completed((), {"n": 1 << 70}, None, 0))
-    monkeypatch.setattr(policy_process, "answer_of", lambda *_: large)
-    answer = answered(Worker(), call("def arrived(m, me):\n    return m"))
+    monkeypatch.setattr(policy_process, "result_of", lambda *_: large)
+    answer = answered(PolicyWorker(), call("def arrived(m, me):\n    return m"))
     assert isinstance(answer, RunResult)
     assert isinstance(answer.result, Stopped)
-    assert answer.result.text.startswith("cannot be handed on")
+    assert answer.result.text.startswith("cannot be sent")
 
 
 def test_a_socket_is_served_until_it_is_closed() -> None:
     ours, its = socket.socketpair()
     ours.settimeout(PATIENCE_S)
-    worker = Worker()
+    worker = PolicyWorker()
     thread = threading.Thread(target=worker.serve, args=(its, ["all"]))
     # Timers are for the main thread to set.
     worker.answered = lambda message: message[::-1]  # type: ignore[method-assign]
@@ -177,7 +179,7 @@ def test_a_socket_is_served_until_it_is_closed() -> None:
 def test_what_is_rehearsed_is_done() -> None:
     answers: list[JobResult] = []
 
-    class Watched(Worker):
+    class Watched(PolicyWorker):
         def answered(self, message: bytes) -> bytes:
             answer = super().answered(message)
             answers.append(msgspec.msgpack.decode(answer, type=JobResult))
@@ -194,7 +196,7 @@ def test_what_is_rehearsed_is_done() -> None:
 
 def test_nothing_heavy_is_loaded() -> None:
     code = (
-        f"import sys; from {policy_process.__name__} import *; rehearse(Worker());"
+        f"import sys; from {policy_process.__name__} import *; rehearse(PolicyWorker());"
         " print(*sys.modules)"
     )
     command = [sys.executable, "-c", code]

@@ -359,7 +359,7 @@ def test_a_job_that_cannot_be_told_is_lost() -> None:
             job.me["n"] = 1 << 70
             kind, why = await bench.loss(bench.submit(job))
             assert kind == "error"
-            assert why.startswith("cannot be handed on")
+            assert why.startswith("cannot be sent")
             assert bench.workers.pids == []
 
     run(submit)
@@ -395,20 +395,21 @@ def say(*values):
 HELLO = "say([[]]); end.recv(1); "
 SLEEP = "; time.sleep(99)"
 LIARS = {
-    "number": "say(['Ran', 99, ['Outcome', [], {}, None, 1], 0.0])",
-    "kind": "say(['Compressed', 1, b'x'])",
-    "many": "say(['Ran', 1, ['Outcome', [[b'', []]] * 17, {}, None, 1], 0.0])",
-    "automatic": "say(['Ran', 1, ['Outcome', [], {'battery': 1}, None, 1], 0.0])",
-    "strange": "say(['Ran', 1, ['Outcome', [], {'x': msgspec.msgpack.Ext(5, b'')}, None, 1], 0.0])",
+    "number": "say(['RunResult', 99, ['Completed', [], {}, None, 1], 0.0])",
+    "kind": "say(['CompressionResult', 1, b'x'])",
+    "many": "say(['RunResult', 1, ['Completed', [[b'', []]] * 17, {}, None, 1], 0.0])",
+    "automatic": "say(['RunResult', 1, ['Completed', [], {'battery': 1}, None, 1], 0.0])",
+    "strange": "odd = msgspec.msgpack.Ext(5, b''); "
+    "say(['RunResult', 1, ['Completed', [], {'x': odd}, None, 1], 0.0])",
     "deep": "end.sendall(struct.pack('<IQ', 5000, 0) + b'\\x91' * 5000)",
     "noise": "end.sendall(struct.pack('<IQ', 1, 0) + b'\\xc1')",
     "long": "end.sendall(struct.pack('<IQ', 1 << 30, 0))",
 }
 NEVER = {
     "ends": ("sys.exit(7)", "ended with status 7"),
-    "noise": (LIARS["noise"] + SLEEP, "said what makes no sense"),
+    "noise": (LIARS["noise"] + SLEEP, "sent an invalid message"),
     "closes": ("end.close()" + SLEEP, "killed by signal 9"),
-    "silent": (SLEEP[2:], "did not begin within 0.5 s, and was killed"),
+    "silent": (SLEEP[2:], "did not start within 0.5 s, and was killed"),
 }
 
 
@@ -438,7 +439,7 @@ def test_one_that_lies_is_killed(lie: str, fake: Callable[[str], None]) -> None:
             (pid,) = bench.workers.pids
             kind, why = await bench.loss(number)
             assert kind == "error"
-            assert why.startswith("said what makes no sense")
+            assert why.startswith("sent an invalid message")
             await bench.until(lambda: not is_there(pid))
             assert bench.heard.answers == {}
 
@@ -515,7 +516,7 @@ def test_long_lists_are_not_looked_through_one_by_one(many: list[object]) -> Non
 def test_what_a_worker_says_of_itself_is_bounded(fake: Callable[[str], None]) -> None:
     async def hear() -> None:
         with Bench() as bench:
-            fake(HELLO + "say(['Ran', 1, ['Outcome', [], {}, None, 1], 1e9, True])" + SLEEP)
+            fake(HELLO + "say(['RunResult', 1, ['Completed', [], {}, None, 1], 1e9, True])" + SLEEP)
             number = bench.submit(call(PASSES))
             await bench.until(lambda: number in bench.heard.answers)
             answer = bench.heard.answers[number]

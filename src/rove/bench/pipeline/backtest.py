@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from rove.base.processes import cores
 from rove.bench.match.engines import WrongAnswerError
 from rove.bench.measure import Measure
 from rove.errors import UsageError
@@ -35,7 +36,7 @@ from rove.lake.files import NewFile, write_file
 from rove.lake.storage import filesystem
 from rove.lang.parser import parse
 from rove.pipeline.matching.pruning import PrunedExpression, ReadPlan, arrow_filter, plan
-from rove.pipeline.spark.session import SparkSettings, cores, open_session
+from rove.pipeline.spark.session import SparkSettings, open_session
 from rove.pipeline.tables.backtest import BacktestReport, Question, backtest
 from rove.pipeline.tables.backtest_sources import TableSource, TimeRange
 from rove.pipeline.tables.backtest_tasks import BacktestExpression, CountTask, match_bits

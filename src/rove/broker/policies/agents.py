@@ -37,6 +37,7 @@ from rove.broker.sessions.session import (
 from rove.broker.sessions.variables import Variables
 from rove.broker.storage.log import SubscriptionLog
 from rove.broker.storage.records import PendingDecisionRow
+from rove.policy.accounts import Account
 from rove.policy.agents import Agent, StoredAgent
 from rove.policy.compiler import Policy
 from rove.policy.jobs import (
@@ -105,7 +106,7 @@ class Agents:
         self._log = log
         self._spent_s = 0.0
         """The time of calls that were not brief, in this turn."""
-        self.compiler = PolicyCompiler(context, policies, self.pool)
+        self.compiler = PolicyCompiler(context, policies, self.pool, self._is_over_share)
         self.has_turn = False
         """Whether `work` has to be called in this turn; also for results of workers."""
         self._later: dict[PolicySlot, None] = {}
@@ -232,13 +233,21 @@ class Agents:
             return
         result: Completed | Stopped | Deferred | None = None
         cpu_s = 0.0
-        if self._is_quick(slot):
+        agent = slot.agent
+        if not (
+            agent.is_slow
+            or agent.suspended_until is not None
+            or self.isolation == "process"
+            or self._is_over_share(slot.account)
+        ):
             result, cpu_s = self._call(slot, shown.arrived)
         pending = PendingDecision(one, shown, {}, cpu_s=cpu_s)
         if isinstance(result, Completed):
             if not (result.passes and self._pass(one, slot, result, cpu_s)):
-                self._settle(slot, pending, result, self._context.now)
-        elif not self._try(slot, pending, result):
+                self._settle(slot, pending, result, self._context.now, called_s=cpu_s)
+            return
+        self._spend(slot, cpu_s)
+        if not self._try(slot, pending, result):
             self._wait(slot, pending)
 
     def _queue(self, slot: PolicySlot, pending: PendingDecision, limits: PolicyLimits) -> None:
@@ -260,20 +269,18 @@ class Agents:
         slot.enter(pending)
         self._pending.put(pending, slot)
 
-    def _is_quick(self, slot: PolicySlot) -> bool:
-        """Whether the policy can be run at once."""
-        agent = slot.agent
-        return not (
-            agent.is_slow
-            or agent.suspended_until is not None
-            or self.isolation == "process"
-            or self.policies.is_over_share(slot.account)
-        )
+    def _is_over_share(self, account: Account) -> bool:
+        """Whether a user's policies have used more than they may; never without a clock."""
+        limits, clock = self.policies.limits, self._clock
+        if clock is None or limits is None:
+            return False
+        return account.allowance.is_used_up(limits, self._context.now, clock())
 
     def _pass(self, one: Notification, slot: PolicySlot, result: Completed, cpu_s: float) -> bool:
         """Finish a call whose message passes, if nothing else happens. Nearly all are like this."""
         if result.changes or result.memory is not None or self._decisions.are_logged:
             return False
+        self._spend(slot, cpu_s)
         slot.agent.passed(len(result.outputs[0].payload), result.steps, cpu_s)
         self._decisions.deliver(one)
         return True
@@ -317,7 +324,7 @@ class Agents:
             if decision is not None:
                 self._decisions.happen(slot, pending, shown, decision, now)
                 return True
-            if self.policies.is_over_share(slot.account):
+            if self._is_over_share(slot.account):
                 text = f"more than {limits.share:.0%} of a processor over {limits.share_s:g} s"
                 result = Stopped("share", text)
             elif self.pool is not None and (self.isolation == "process" or slot.agent.is_slow):
@@ -352,7 +359,7 @@ class Agents:
         arrived: IncomingMessage,
         results: Mapping[CompressionRequest, CompressionResult] | None = None,
     ) -> tuple[Completed | Stopped | Deferred, float]:
-        """Call the policy; returns its result, and the time that it took."""
+        """Call the policy; returns its result, and the time that it took, for `_spend`."""
         clock, session = self._clock, slot.session
         assert self.policies.limits is not None
         if not results and self.pool is not None:
@@ -379,7 +386,6 @@ class Agents:
         if clock is None:
             return result, 0.0
         took_s = clock() - begun_s
-        self._spend(slot, took_s)
         slot.agent.took(took_s)
         return result, took_s
 
@@ -393,6 +399,7 @@ class Agents:
 
     def _called(self, slot: PolicySlot, pending: PendingDecision) -> Completed | Stopped | Deferred:
         result, took_s = self._call(slot, self._shown_in(pending).arrived, pending.results)
+        self._spend(slot, took_s)
         pending.cpu_s += took_s
         return result
 
@@ -631,8 +638,9 @@ class Agents:
         now: float,
         *,
         is_lost: bool = False,
+        called_s: float = 0.0,
     ) -> None:
-        """Accept a result; a lost one was caused by the machine, not by the policy."""
+        """Accept a result, which is lost if the machine failed; `called_s` is still to be spent."""
         assert self.policies.limits is not None
         begun_s = 0.0 if self._clock is None else self._clock()
         shown = pending.shown or self._shown_in(pending)
@@ -647,7 +655,7 @@ class Agents:
             slot.account.offended(slot.agent, now, self.policies.limits)
         self._decisions.happen(slot, pending, shown, decision, now, is_lost=is_lost)
         if self._clock is not None:
-            self._spend(slot, self._clock() - begun_s)
+            self._spend(slot, called_s + self._clock() - begun_s)
 
     # -- restarts ------------------------------------------------------------------------------
 

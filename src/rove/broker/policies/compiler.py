@@ -32,11 +32,16 @@ class PolicyCompiler:
     """Compiles policies, and holds the packets that set them."""
 
     def __init__(
-        self, context: BrokerContext, policies: PolicyStore, pool: Pool[JobOwner] | None
+        self,
+        context: BrokerContext,
+        policies: PolicyStore,
+        pool: Pool[JobOwner] | None,
+        is_over_share: Callable[[Account], bool],
     ) -> None:
         self._context = context
         self._policies = policies
         self._pool = pool
+        self._is_over_share = is_over_share
         self._texts: dict[Link, tuple[str, Account]] = {}
         self._made: dict[str, Policy | PolicyError] = {}
         """The compiled policy of the packet that is being handled, or its error."""
@@ -58,7 +63,7 @@ class PolicyCompiler:
         if known(text, bytes_max=limits.text_bytes_max) is not None or text in self._made:
             return False
         account = policies.account(session)
-        if policies.is_over_share(account):
+        if self._is_over_share(account):
             return False
         self._texts[link] = text, account
         pool.compile(account.name, text, limits.text_bytes_max, link, limits.compile_ms)
@@ -118,7 +123,7 @@ class PolicyCompiler:
         if made is not None:
             return made
         account = None if session is None else policies.account(session)
-        if account is not None and policies.is_over_share(account):
+        if account is not None and self._is_over_share(account):
             raise PolicyError("the share of a processor is used up", "try again in some seconds")
         begun_s = 0.0 if clock is None else clock()
         try:

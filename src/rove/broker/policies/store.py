@@ -63,12 +63,6 @@ class PolicyStore:
         name = f"client {session.client_id}" if user is None else f"user {user}"
         return self._accounts.of(name)
 
-    def is_over_share(self, account: Account) -> bool:
-        """Whether a user's policies have used more than they may."""
-        if self.clock is None or self.limits is None:
-            return False
-        return account.allowance.is_used_up(self.limits, self._context.now, self.clock())
-
     def remember(self, account: Account, limits: PolicyLimits) -> None:
         """Keep a user's account, even without a policy."""
         self._accounts.left(account, self._context.now, limits)

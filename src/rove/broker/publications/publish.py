@@ -10,8 +10,8 @@ them matched and routed at the end of the turn (`go_on`), in the order in which 
 changes something for the subscribers has them routed first (`drain`): the broker does so before
 every packet other than publications and acknowledgements. What changes which subscriptions match,
 such as variables that a policy sets while a batch is being routed, has them matched first
-(`match`); the router asks for that by itself. So a change never affects earlier publications, and a
-client that subscribes and publishes right away receives its own publication.
+(`match`); the index of expressions asks for that by itself. So a change never affects earlier
+publications, and a client that subscribes and publishes right away receives its own publication.
 
 If a batch cannot be matched, its publications are matched one by one. A publication that fails is
 taken back: it is not retained, logged or acknowledged, no subscriber is notified of it, and its
@@ -36,7 +36,13 @@ from rove.broker.sessions.session import Link, Session, Subscription
 from rove.broker.storage.log import PublicationLog
 from rove.broker.storage.records import received_key
 from rove.broker.subscriptions.router import Router
-from rove.broker.subscriptions.routes import NOBODY, MatchResult, PublicationBatch, RankedHit
+from rove.broker.subscriptions.routes import (
+    NO_ROUTE,
+    NOBODY,
+    MatchResult,
+    PublicationBatch,
+    RankedHit,
+)
 from rove.broker.user_properties import CONTROL_NAMES, PUBLISH_NAMES, misspelt, user_property
 from rove.mqtt.packets import (
     NO_PROPERTIES,
@@ -66,7 +72,7 @@ class QueuedPublication(msgspec.Struct, gc=False, eq=False):
 
 
 class _BatchInProgress(msgspec.Struct, eq=False):
-    """A batch between being submitted to the router and being completely routed."""
+    """A batch between being submitted and being completely routed."""
 
     taken: Sequence[QueuedPublication]
     batch: PublicationBatch
@@ -93,6 +99,7 @@ class PublicationQueue:
         """`acknowledge` gets the number of notified sessions; `fail` takes back a publication."""
         self._context = context
         self._router = router
+        self._index = router.expressions
         self._steps = context.steps
         self._notifier = notifier
         self._recent = recent
@@ -100,8 +107,8 @@ class PublicationQueue:
         self._fail = fail
         self._collected: list[QueuedPublication] = []
         self._routing: deque[_BatchInProgress] = deque()
-        """Batches that were handed to the router, in order."""
-        router.match_first = self.match
+        """Batches that are being matched or routed, in order."""
+        self._index.match_first = self.match
         self.routed: list[tuple[float, int]] = []
         """Routed batches, for the shell: when the first publication came, and their number."""
 
@@ -116,7 +123,7 @@ class PublicationQueue:
     @property
     def has_work(self) -> bool:
         """Whether publications wait to be matched, and matchers have room for them."""
-        return bool(self._collected) and self._router.has_room
+        return bool(self._collected) and self._index.has_room
 
     @property
     def is_waiting(self) -> bool:
@@ -132,15 +139,15 @@ class PublicationQueue:
 
     def go_on(self) -> None:
         """At the end of a turn: submit what the matchers have room for, route what is matched."""
-        router = self._router
-        if not router.is_offloaded:
+        index = self._index
+        if not index.is_offloaded:
             self.drain()
             return
         self._route_matched()
-        while self._collected and router.has_room:
-            count = router.batch_max
+        while self._collected and index.has_room:
+            count = index.batch_max
             # Windows slide after all that was collected, not in the middle of it.
-            slides = router.ranked_filters and len(self._collected) <= count
+            slides = index.ranked_filters and len(self._collected) <= count
             self._hand_in(self._context.now if slides else None, count)
         self._route_matched()
 
@@ -154,21 +161,21 @@ class PublicationQueue:
         while self._collected or self._routing:
             self.match()
             self._route_matched()
-        if self._router.ranked_filters:
+        if self._index.ranked_filters:
             self.slide()
 
     def match(self) -> None:
         """Have everything matched; it is routed later, in order."""
         if self._collected:
             self._hand_in(None)
-        if self._router.asked:
-            self._router.take_answers(waits=True)
+        if self._index.asked:
+            self._index.take_answers(waits=True)
 
     def slide(self) -> None:
         """Slide windows up to now, and notify of promotions."""
         context = self._context
         try:
-            moved = self._router.advance(context.now)
+            moved = self._index.advance(context.now)
         except Exception as error:
             context.faults.happened(error, "slide of windows")
             return
@@ -177,12 +184,11 @@ class PublicationQueue:
     # -- matching ------------------------------------------------------------------------------
 
     def _hand_in(self, advance_to: float | None, count: int | None = None) -> None:
-        """Submit what was collected, or the first `count`, to the router."""
+        """Have what was collected, or the first `count`, matched."""
         taken = self._collected[:count]
-        batch = PublicationBatch([one.publication for one in taken])
         del self._collected[:count]
         try:
-            self._router.match(batch, advance_to)
+            batch = self._submit(taken, advance_to)
         except Exception as error:
             self._context.faults.tell(error, "match of a batch", "", None)
             self._hand_in_each(taken, advance_to)
@@ -190,25 +196,44 @@ class PublicationQueue:
             self._routing.append(_BatchInProgress(taken, batch))
 
     def _hand_in_each(self, taken: Sequence[QueuedPublication], advance_to: float | None) -> None:
-        """Submit the publications of a failed batch one by one."""
+        """Have the publications of a failed batch matched one by one."""
         for one in taken:
-            batch = PublicationBatch([one.publication])
             try:
-                self._router.match(batch)
+                batch = self._submit([one])
             except Exception as error:
                 # It keeps its place among the others until its failure is reported.
-                one.error, batch.result = error, NOBODY
+                one.error = error
+                batch = PublicationBatch([one.publication], [NO_ROUTE], NOBODY)
             self._routing.append(_BatchInProgress([one], batch))
-        slide = PublicationBatch(())
-        self._router.match(slide, advance_to)
-        self._routing.append(_BatchInProgress((), slide))
+        self._routing.append(_BatchInProgress((), self._submit((), advance_to)))
+
+    def _submit(
+        self, taken: Sequence[QueuedPublication], advance_to: float | None = None
+    ) -> PublicationBatch:
+        """Route publications by topic, and hand those to the index that expressions may match."""
+        routes, publications = [], []
+        known, index = self._router.routes, self._index
+        has_expressions = advance_to is not None
+        for one in taken:
+            publication = one.publication
+            route = known.get(publication.topic) or self._router.route(publication.topic)
+            publications.append(publication)
+            routes.append(route)
+            if route.filters:
+                has_expressions = True
+        batch = PublicationBatch(publications, routes)
+        if has_expressions or index.is_offloaded:
+            index.match(batch, advance_to)
+        else:
+            batch.result = NOBODY
+        return batch
 
     # -- routing -------------------------------------------------------------------------------
 
     def _route_matched(self) -> None:
         """Route what is matched, also what a policy causes to be matched meanwhile."""
-        if self._router.asked:
-            self._router.take_answers()
+        if self._index.asked:
+            self._index.take_answers()
         routing = self._routing
         while routing:
             first = routing[0]

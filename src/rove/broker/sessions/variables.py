@@ -102,7 +102,7 @@ class Variables:
         context = self._context
         me = dict(session.me)
         change_state(me, changes)
-        self._router.set_state(session, me, changes)
+        self._router.expressions.set_state(session, me, changes)
         self._log.state_changed(session, changes, context.now, by)
         if session.is_durable:
             context.gate.changes.put("sessions", session.client_id, encoded(session.row()))

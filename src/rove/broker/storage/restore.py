@@ -60,7 +60,7 @@ def restore(parts: RestorableParts, tables: Mapping[str, Rows]) -> Iterator[Sess
     context = parts.context
     sessions = _sessions(context, tables.get("sessions", ()))
     _subscriptions(parts, tables.get("subscriptions", ()))
-    parts.router.end_restoring()
+    parts.router.expressions.end_restoring()
     publications = _publications(parts, tables.get("publications", ()))
     _queues(context, sessions, publications, tables.get("queue", ()))
     _policies(parts, sessions, publications, tables)

@@ -84,6 +84,9 @@ class TopicRoute(msgspec.Struct, frozen=True, eq=False):
     """Numbers of the matching topic filters that subscriptions with expressions have."""
 
 
+NO_ROUTE = TopicRoute([], [], [], [])
+
+
 class RankedHit(NamedTuple):
     """A publication that a ranked subscription gets."""
 
@@ -112,7 +115,7 @@ class PublicationBatch(msgspec.Struct, eq=False):
     """Publications that are matched together."""
 
     publications: Sequence[Publication]
-    routes: Sequence[TopicRoute] = ()
+    routes: Sequence[TopicRoute]
     """Of each of them."""
     result: MatchResult | None = None
     """None until the matchers have answered."""

@@ -55,19 +55,16 @@ PREPARED_FROM: Final = 32
 """Predicates of a subscription from which on it is cut into parts when it is accepted."""
 
 
-class FittingPatterns:
+class FittingPatterns(msgspec.Struct, eq=False):
     """Which patterns a publication fits, by the numbers of their subjects.
 
-    Most subscriptions ask for none, so the sets are made when the first one does.
+    Most subscriptions use none, so the sets are made when they are first read.
     """
 
-    __slots__ = ("_present", "_subjects", "_true", "_undecided")
-
-    def __init__(self, subjects: Sequence[int] | Integers, undecided: Iterable[int] = ()) -> None:
-        self._subjects = subjects
-        self._undecided = undecided
-        self._present: frozenset[int] | None = None
-        self._true: frozenset[int] | None = None
+    _subjects: Sequence[int] | Integers
+    _undecided: Iterable[int] = ()
+    _present: frozenset[int] | None = None
+    _true: frozenset[int] | None = None
 
     @classmethod
     def of(cls, batch: PublicationBatch, publication: int) -> Self:
@@ -120,16 +117,6 @@ class Tests(NamedTuple):
     """Subjects of patterns that the publication must fit, or must not."""
     parts: tuple[Test, ...]
     """The rest of it, in parts that are quick to compile."""
-
-    def hold(self, publication: Publication, t: float, me: State, facts: FittingPatterns) -> bool:
-        if self.fitting and not self.fitting <= facts.true:
-            return False
-        if self.missing and not self.missing.isdisjoint(facts.present):
-            return False
-        for part in self.parts:  # noqa: SIM110 - a generator costs as much as a short program
-            if not part.holds(publication, t, me):
-                return False
-        return True
 
 
 class ResidualConditions(msgspec.Struct):
@@ -208,8 +195,16 @@ class ResidualConditions(msgspec.Struct):
         if self.tests is None:
             self.prepare(subjects)
         t = at - self.accepted_at
-        for tests in self.tests or ():  # noqa: SIM110 - as above
-            if tests.hold(publication, t, self.me, facts):
+        # Plain loops: calls and generators would take as long as a short program.
+        for fitting, missing, parts in self.tests or ():
+            if fitting and not fitting <= facts.true:
+                continue
+            if missing and not missing.isdisjoint(facts.present):
+                continue
+            for part in parts:
+                if not part.holds(publication, t, self.me):
+                    break
+            else:
                 return True
         return False
 

@@ -41,20 +41,17 @@ class TextColumn(msgspec.Struct, frozen=True, eq=False):
     texts: Sequence[str]
 
 
-class Slots:
-    """Subjects and values as they are found, before they become arrays."""
+class Slots(msgspec.Struct, eq=False):
+    """The subjects and values of publications, before they become arrays."""
 
-    __slots__ = ("budget", "rounded", "subjects", "texts", "undecided", "values")
-
-    def __init__(self) -> None:
-        self.subjects: list[int] = []
-        self.values: list[float] = []
-        self.texts: list[Text] = []
-        self.rounded = 0
-        self.budget: StepBudget | None = None
-        """Of the publication at hand, once patterns are tried on it."""
-        self.undecided: list[int] = []
-        """Subjects that trying patterns on it did not decide."""
+    subjects: list[int] = []
+    values: list[float] = []
+    texts: list[Text] = []
+    rounded: int = 0
+    budget: StepBudget | None = None
+    """Of the current publication, once patterns are tried on it."""
+    undecided: list[int] = []
+    """Subjects that trying patterns on it did not decide."""
 
     def begin(self) -> None:
         """The slots of another publication follow."""

@@ -30,6 +30,7 @@ from rove.lang.limits import INTEGER_MAX
 from rove.lang.normal_form import Conjunction
 from rove.lang.oracle import compare
 from rove.lang.tree import Attribute, Me, walk
+from rove.match import engine
 from rove.match.conditions.residual import (
     PREPARED_FROM,
     FittingPatterns,
@@ -38,9 +39,8 @@ from rove.match.conditions.residual import (
     State,
 )
 from rove.match.conditions.row_compiler import rows_of
-from rove.match.engine import kernel, warm_up
 from rove.match.index import layout
-from rove.match.index.batch import PublicationBatch
+from rove.match.index.batch import PublicationBatch, Slots
 from rove.match.index.columns import PublicationTable, batch_of
 from rove.match.index.construction import built
 from rove.match.index.layout import COMPUTE, Buffer
@@ -104,7 +104,7 @@ class SegmentMerge:
         try:
             rows = merged([segment.rows() for segment in self.segments])
             if len(rows):
-                indexed = kernel() is not None
+                indexed = engine.search_kernel is not None
                 buffer = built(rows, self._now, indexed=indexed, until=self._until)
                 self.result = Segment(buffer, rows.strings)
         except BaseException:
@@ -125,18 +125,31 @@ class SegmentMerge:
 class ExactIndex:
     """Decides which subscriptions a publication matches, by their conjunctions."""
 
-    def __init__(self, subjects: Subjects | None = None, *, compiled: bool = True) -> None:
-        """With `compiled`, wait for the kernels; without, use them as soon as they are there."""
+    def __init__(
+        self,
+        subjects: Subjects | None = None,
+        *,
+        compiled: bool = True,
+        undecided: set[int] | None = None,
+    ) -> None:
+        """With `compiled`, wait for the kernels; without, use them once they are compiled.
+
+        Indexes can share `undecided`, in which they collect ids until `clear` is called on it.
+        """
         if compiled:
-            warm_up(ranked=False)
+            engine.warm_up(ranked=False)
         self.subjects = Subjects() if subjects is None else subjects
         self.now = -math.inf
         """The latest time that was matched at."""
         self._segments: list[Segment] = []
+        self._all_indexed = True
+        self.has_several = False
+        """Whether some subscription may be found through several rows."""
         self._fresh: dict[int, list[IndexRow]] = {}
         self._fresh_kept: dict[int, ResidualConditions] = {}
         self._fresh_rows = self._fresh_work = 0
-        self._undecided: set[int] = set()
+        self.undecided: set[int] = set() if undecided is None else undecided
+        """Subscriptions that were skipped because trying their patterns took too many steps."""
         self._kept: dict[int, ResidualConditions] = {}
         self._ids: set[int] | None = set()
         self._merge: SegmentMerge | None = None
@@ -165,6 +178,11 @@ class ExactIndex:
     @property
     def segments(self) -> Sequence[Segment]:
         return self._segments
+
+    def _set_segments(self, segments: list[Segment]) -> None:
+        self._segments = segments
+        self._all_indexed = all(segment.is_indexed for segment in segments)
+        self.has_several = any(segment.has_several for segment in segments)
 
     @property
     def nbytes(self) -> int:
@@ -232,7 +250,7 @@ class ExactIndex:
         numbers = [self.subjects.attribute(name) for name in attributes]
         rows = from_boxes(ids, numbers, lows, highs, speeds)
         self._known_ids().update(ids.tolist())
-        self._segments.append(self._segment(rows))
+        self._set_segments([*self._segments, self._segment(rows)])
 
     def remove(self, id: int) -> None:
         """Remove a subscription; KeyError if there is none of that id."""
@@ -271,7 +289,8 @@ class ExactIndex:
     # -- segments ----------------------------------------------------------------------------
 
     def _segment(self, rows: Rows) -> Segment:
-        return Segment(built(rows, self.now, indexed=kernel() is not None), rows.strings)
+        indexed = engine.search_kernel is not None
+        return Segment(built(rows, self.now, indexed=indexed), rows.strings)
 
     def settle_fresh(self) -> None:
         """Make a segment of the rows that wait, and merge small ones."""
@@ -282,7 +301,7 @@ class ExactIndex:
         self._fresh_rows = self._fresh_work = 0
         if segment is None:
             return
-        self._segments.append(segment)
+        self._set_segments([*self._segments, segment])
         while (due := self._due(MERGED_AT_ONCE_MAX)) is not None:
             self._replace(due.run())
 
@@ -335,14 +354,15 @@ class ExactIndex:
             for subscription in merge.removed:
                 merge.result.remove(subscription)  # its subjects were released back then
             segments.append(merge.result)
-        self._segments = segments
+        self._set_segments(segments)
 
     def _due(self, size_max: float = math.inf) -> SegmentMerge | None:
         """What should be merged, of the segments that no merge is running for."""
         busy = set(map(id, self._merge.segments)) if self._merge is not None else set()
         free = [s for s in self._segments if id(s) not in busy and s.live <= size_max]
+        may_index = engine.search_kernel is not None
         for segment in free:
-            if self._is_stale(segment) or (kernel() is not None and not segment.is_indexed):
+            if self._is_stale(segment) or (may_index and not segment.is_indexed):
                 return SegmentMerge(self, [segment])
         by_level: dict[int, list[Segment]] = {}
         for segment in free:
@@ -380,13 +400,12 @@ class ExactIndex:
         subjects: Subjects,
         *,
         compiled: bool,
+        undecided: set[int] | None = None,
     ) -> ExactIndex:
         """What `state` was taken from; the buffers are used as they are, not copied."""
-        index = cls(subjects, compiled=compiled)
+        index = cls(subjects, compiled=compiled, undecided=undecided)
         index.now = state.now
-        index._segments = [
-            Segment(buffer, strings) for buffer, strings in zip(buffers, state.strings, strict=True)
-        ]
+        index._set_segments(list(map(Segment, buffers, state.strings)))
         index._kept = {id: ResidualConditions.from_state(kept) for id, kept in state.kept.items()}
         index._ids = None
         for segment in index._segments:
@@ -423,7 +442,7 @@ class ExactIndex:
         is_much = self._fresh_work * len(batch) > _FRESH_WORK_MAX
         if is_much or batch.undecided or not len(batch.publications):
             self.settle_fresh()
-        compiled = kernel()
+        compiled = engine.search_kernel
         workspace = self._workspaces.pop() if self._workspaces else Workspace()
         workspace.take(batch)
         parts = [self._searched(segment, batch, compiled, workspace) for segment in self._segments]
@@ -432,29 +451,22 @@ class ExactIndex:
             parts.append(self._tried(batch))
         for publication in batch.undecided:
             for segment in self._segments:
-                self._undecided |= segment.undecided_ids(batch, publication)
+                self.undecided |= segment.undecided_ids(batch, publication)
         return _together(parts)
-
-    def take_undecided(self) -> set[int]:
-        """The subscriptions that were passed over, since trying their patterns took too long."""
-        taken, self._undecided = self._undecided, set()
-        return taken
 
     def ready_kernel(self) -> Kernel | None:
         """What searches the segments, if all can be searched and nothing waits to become one."""
         if self._fresh:
             self.settle_fresh()
-        compiled = kernel()
-        ready = compiled is not None and all(segment.is_indexed for segment in self._segments)
-        return compiled if ready else None
+        return engine.search_kernel if self._all_indexed else None
 
     def match_one(self, publication: Publication, at: float) -> Positions:
         """Who is interested in one publication: the same as `match`, in a few microseconds."""
-        compiled = kernel()
-        is_ready = math.isfinite(at) and all(segment.is_indexed for segment in self._segments)
-        if compiled is None or not is_ready:
+        compiled = engine.search_kernel
+        if compiled is None or not self._all_indexed or not math.isfinite(at):
             return self.match([publication], [at]).subscriptions  # which refuses a bad time
-        slots = self.subjects.slots(publication)
+        slots = Slots()
+        self.subjects.fill(slots, publication)
         if slots.undecided:
             return self.match([publication], [at]).subscriptions
         if self._fresh_work > _FRESH_WORK_MAX:
@@ -468,19 +480,19 @@ class ExactIndex:
         computed: list[int] = []
         for segment in self._segments:
             if slots.texts:
-                segment.write_texts(workspace.array(layout.RAWS), slots.texts)
+                segment.write_texts(workspace.arrays[layout.RAWS], slots.texts)
             segment.search(compiled, workspace, 1)
             if frame[2 * layout.DOUBT_COUNT]:
-                rows = workspace.array(layout.OUT_DOUBTS)[: frame[2 * layout.DOUBT_COUNT]]
+                rows = workspace.arrays[layout.OUT_DOUBTS][: frame[2 * layout.DOUBT_COUNT]]
                 computed += self._computed(segment, rows, publication, at, facts)
-        found: Positions = workspace.array(layout.OUT_IDS)[: frame[2 * layout.ID_COUNT]].copy()
+        found: Positions = workspace.arrays[layout.OUT_IDS][: frame[2 * layout.ID_COUNT]].copy()
         self._workspaces.append(workspace)
-        computed += self._tried_on(publication, at, facts)
+        for id, kept in self._fresh_kept.items():
+            if kept.holds(publication, at, facts, self.subjects):
+                computed.append(id)
         if computed:
             found = np.concatenate([found, np.array(computed, np.int64)])
-        if not any(segment.has_several for segment in self._segments):
-            return found
-        return np.unique(np.where(found < 0, ~found, found))
+        return np.unique(np.where(found < 0, ~found, found)) if self.has_several else found
 
     def _searched(
         self,
@@ -556,22 +568,15 @@ class ExactIndex:
 
     def _tried(self, batch: PublicationBatch) -> Pairs:
         """The subscriptions that wait, one by one."""
-        return _pairs(
-            [
+        found: list[tuple[int, int]] = []
+        for number, publication in enumerate(batch.publications):
+            at, facts = float(batch.at[number]), FittingPatterns.of(batch, number)
+            found += [
                 (number, id)
-                for number, publication in enumerate(batch.publications)
-                for id in self._tried_on(
-                    publication, float(batch.at[number]), FittingPatterns.of(batch, number)
-                )
+                for id, kept in self._fresh_kept.items()
+                if kept.holds(publication, at, facts, self.subjects)
             ]
-        )
-
-    def _tried_on(self, publication: Publication, at: float, facts: FittingPatterns) -> list[int]:
-        return [
-            id
-            for id, kept in self._fresh_kept.items()
-            if kept.holds(publication, at, facts, self.subjects)
-        ]
+        return _pairs(found)
 
 
 def _pairs(pairs: Sequence[tuple[int, int]]) -> Pairs:
@@ -670,10 +675,8 @@ class ReadingMatcher:
             segment.search(kernel, self._workspace, 1)
             if frame[2 * layout.DOUBT_COUNT]:
                 self._index.refuse_columns()
-        ids: Positions = self._workspace.array(layout.OUT_IDS)[: frame[_COUNT]].copy()
-        if not any(segment.has_several for segment in self._index.segments):
-            return ids
-        return np.unique(np.where(ids < 0, ~ids, ids))
+        ids: Positions = self._workspace.arrays[layout.OUT_IDS][: frame[_COUNT]].copy()
+        return np.unique(np.where(ids < 0, ~ids, ids)) if self._index.has_several else ids
 
     def _match_carefully(self, values: Floats, at: float) -> Positions:
         """As columns, with their checks: something is wrong, or not compiled yet."""

@@ -46,7 +46,8 @@ class Workspace:
     """The arrays of a search, made once and used again; never for two searches at a time."""
 
     def __init__(self) -> None:
-        self._arrays: dict[int, npt.NDArray[Any]] = {}
+        self.arrays: dict[int, npt.NDArray[Any]] = {}
+        """By place in the frame."""
         self._subjects = self._blocks = 0
         self.frame = np.zeros(2 * layout.FRAME, np.int64)
         for place, kind in _ROOM:
@@ -63,12 +64,9 @@ class Workspace:
 
     def set(self, place: int, array: npt.NDArray[Any]) -> None:
         """Put an array into the frame."""
-        self._arrays[place] = array
+        self.arrays[place] = array
         self.frame[2 * place] = array.__array_interface__["data"][0]
         self.frame[2 * place + 1] = array.size
-
-    def array(self, place: int) -> npt.NDArray[Any]:
-        return self._arrays[place]
 
     def take(self, batch: PublicationBatch) -> None:
         """Make ready for the publications of a batch."""
@@ -84,14 +82,15 @@ class Workspace:
         """Make ready for one publication, in arrays that are there already."""
         if self.frame[2 * layout.STARTS] != self._own_starts:
             self._take_own()
-        count = len(slots.subjects)
-        for place in (layout.SLOT_SUBJECTS, layout.RAWS):
-            self.grow(place, count)
-        self._arrays[layout.SLOT_SUBJECTS][:count] = slots.subjects
-        self._arrays[layout.RAWS].view(np.float64)[:count] = slots.values
-        self._arrays[layout.STARTS][1] = count
-        self._arrays[layout.AT][0] = at
-        self._arrays[layout.IS_ROUNDED][0] = slots.rounded
+        arrays, count = self.arrays, len(slots.subjects)
+        if arrays[layout.RAWS].size < count:
+            self.grow(layout.SLOT_SUBJECTS, count)
+            self.grow(layout.RAWS, count)
+        arrays[layout.SLOT_SUBJECTS][:count] = slots.subjects
+        arrays[layout.RAWS].view(np.float64)[:count] = slots.values
+        arrays[layout.STARTS][1] = count
+        arrays[layout.AT][0] = at
+        arrays[layout.IS_ROUNDED][0] = slots.rounded
 
     def _take_own(self) -> None:
         """Put arrays of this workspace where those of a batch were."""
@@ -100,7 +99,7 @@ class Workspace:
 
     def taken_ids(self) -> Positions:
         """The ids that were found; of many, the array itself, and room is made anew later."""
-        ids, count = self._arrays[layout.OUT_IDS], int(self.frame[2 * layout.ID_COUNT])
+        ids, count = self.arrays[layout.OUT_IDS], int(self.frame[2 * layout.ID_COUNT])
         if count < _HANDED_OVER_MIN:
             return ids[:count].copy()
         self.set(layout.OUT_IDS, np.empty(ids.size, np.int64))
@@ -118,7 +117,7 @@ class Workspace:
 
     def grow(self, place: int, size: int) -> None:
         """At least `size` elements; what was written is kept, the rest is 0."""
-        before = self._arrays[place]
+        before = self.arrays[place]
         if before.size < size:
             after = np.zeros(max(size, 2 * before.size), before.dtype)
             after[: before.size] = before
@@ -279,10 +278,10 @@ class Segment:
         frame[2 * layout.ID_COUNT] = 0
         self.search(kernel, workspace, len(batch))
         return SegmentMatches(
-            workspace.array(layout.OUT_COUNTS)[: len(batch)].copy(),
+            workspace.arrays[layout.OUT_COUNTS][: len(batch)].copy(),
             workspace.taken_ids(),
-            workspace.array(layout.OUT_DOUBTFUL)[: len(batch)].copy(),
-            workspace.array(layout.OUT_DOUBTS)[: frame[2 * layout.DOUBT_COUNT]].copy(),
+            workspace.arrays[layout.OUT_DOUBTFUL][: len(batch)].copy(),
+            workspace.arrays[layout.OUT_DOUBTS][: frame[2 * layout.DOUBT_COUNT]].copy(),
         )
 
     def search(self, kernel: Kernel, workspace: Workspace, publications: int) -> None:
@@ -295,7 +294,7 @@ class Segment:
             if frame[2 * layout.PUBLICATION] == publications:
                 return
             for place in (layout.OUT_IDS, layout.OUT_DOUBTS):
-                workspace.grow(place, 2 * workspace.array(place).size)
+                workspace.grow(place, 2 * workspace.arrays[place].size)
 
     def write_texts(self, raws: Keys, texts: Sequence[Text]) -> None:
         """The keys of strings among this segment's, each into its slot."""

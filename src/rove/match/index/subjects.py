@@ -21,7 +21,7 @@ from rove.lang.errors import PublicationError
 from rove.lang.patterns import Pattern
 from rove.lang.tree import Attribute, Call, ValueNode
 from rove.lang.values import Path, comparable, look_up
-from rove.match.engine import kernel
+from rove.match import engine
 from rove.match.index.batch import (
     RAW_FALSE,
     RAW_OPAQUE,
@@ -124,7 +124,7 @@ class Subjects:
             found = self._new((subject, pattern))
         source = self._source(subject)
         if source.patterns is None:
-            source.patterns = PatternSet(compiled=kernel() is not None)
+            source.patterns = PatternSet(compiled=engine.search_kernel is not None)
         in_set = source.patterns.add(pattern)
         source.pattern_numbers[in_set] = found
         self._uses[found] = (source.patterns, in_set)
@@ -160,7 +160,7 @@ class Subjects:
     def merge_due(self) -> PatternMerge | None:
         """Patterns that are worth merging now, if any."""
         for patterns in self._pattern_sets():
-            patterns.compiled = kernel() is not None
+            patterns.compiled = engine.search_kernel is not None
             if (merge := patterns.merge_due()) is not None:
                 return PatternMerge(patterns, merge)
         return None
@@ -232,7 +232,7 @@ class Subjects:
         undecided: dict[int, list[int]] = {}
         for number, publication in enumerate(publications):
             slots.begin()
-            self._take(publication, slots)
+            self.fill(slots, publication)
             starts.append(len(slots.subjects))
             rounded.append(slots.rounded)
             if slots.undecided:
@@ -247,12 +247,6 @@ class Subjects:
             slots.texts,
             undecided=undecided,
         )
-
-    def slots(self, publication: Mapping[str, object]) -> Slots:
-        """The slots of one publication."""
-        slots = Slots()
-        self._take(publication, slots)
-        return slots
 
     def columns(self, names: Sequence[str], values: Floats, at: Floats) -> PublicationBatch:
         """Publications that come as numbers, a line each, a column for each attribute.
@@ -274,19 +268,21 @@ class Subjects:
             np.zeros(total, np.uint8),
         )
 
-    def _take(self, publication: Mapping[str, object], slots: Slots) -> None:
-        """The slots of one publication; the commonest case is written out."""
+    def fill(self, slots: Slots, publication: Mapping[str, object]) -> None:
+        """Append the slots of a publication; plain numbers, the commonest case, without calls."""
         sources = self._sources
         for name, value in publication.items():
             found = sources.get(name)
             if found is None:
                 continue
             source = found[0]
-            if type(value) is float and len(found) == 1 and not source.rest:
-                if source.number >= 0:
-                    slots.subjects.append(source.number)
-                    slots.values.append(value)
-                continue
+            if len(found) == 1 and not source.rest:
+                kind = type(value)
+                if kind is float or (kind is int and -_EXACT_MAX <= value <= _EXACT_MAX):  # type: ignore[operator]
+                    if source.number >= 0:
+                        slots.subjects.append(source.number)
+                        slots.values.append(value)  # type: ignore[arg-type]
+                    continue
             for source in found:
                 _put(source, inside(value, source.rest), slots)
 

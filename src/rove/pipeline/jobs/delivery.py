@@ -33,7 +33,7 @@ from rove.errors import RoveError
 from rove.lake.storage import Location, child, folder_of, resolved
 from rove.mqtt.packets import Reason
 from rove.pipeline.jobs.spark_feeds import FeedNotification, FeedOffset, FeedReader, position_of
-from rove.pipeline.jobs.status import Progress
+from rove.pipeline.jobs.status import StepReport
 from rove.pipeline.lake.log import Lake
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class DeliverError(RoveError):
     """Notifications cannot be delivered to the broker."""
 
 
-ProgressCallback = Callable[[Progress], None]
+ProgressCallback = Callable[[StepReport], None]
 """Receives the progress of each step: rows of the table that were read, and pairs of a subscription
 and a publication that the broker has accepted."""
 
@@ -151,7 +151,7 @@ class Deliverer:
 
     def note(self, text: str) -> None:
         """Report something that the operator should see."""
-        self._report(Progress(position=self._position, notes=(text,)))
+        self._report(StepReport(position=self._position, notes=(text,)))
 
     async def follow(self, client: Client, until: Callable[[], bool]) -> None:
         """Deliver what is in the table and what is added, until stopped."""
@@ -184,7 +184,7 @@ class Deliverer:
                     await self._wait_in_flight(0)
                     self._place, self._refused_at = batch.end, None
                     self._report(
-                        Progress(
+                        StepReport(
                             position=batch.position,
                             rows_in=batch.rows,
                             rows_out=self.count - count,

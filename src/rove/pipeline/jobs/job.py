@@ -17,7 +17,7 @@ import msgspec
 from rove.errors import UsageError
 from rove.lake.delta import MissingTableError
 from rove.lake.storage import Location, child, folder_of, resolved, shown
-from rove.pipeline.jobs.status import ALIVE, Progress, Reporter, statuses
+from rove.pipeline.jobs.status import ALIVE, Reporter, StepReport, statuses
 from rove.pipeline.lake.log import NOTHING, Lake
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class JobContext:
     def once(self) -> bool:
         return self.settings.once
 
-    def report(self, progress: Progress) -> None:
+    def report(self, progress: StepReport) -> None:
         """Report a finished step."""
         self._reporter.progress(progress)
         self.look()
@@ -112,7 +112,7 @@ class JobContext:
 
 
 def repeat(
-    context: JobContext, every_s: float, step: Callable[[], Progress], after: str | None = None
+    context: JobContext, every_s: float, step: Callable[[], StepReport], after: str | None = None
 ) -> None:
     """Run steps periodically until the job is stopped; with `once`, until all is done.
 

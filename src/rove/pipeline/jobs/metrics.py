@@ -1,12 +1,12 @@
 """Rolls up the broker's raw metrics by 10 seconds, minutes and hours into the metrics database.
 
 Raw metrics arrive in two ways: as readings that are already in the database
-(`rove.metrics.readings`), and through the lake, which this module reads; series from the lake have
-the label `channel`.
+(`rove.metrics.rollup_job`), and through the lake, which this module reads; series from the lake
+have the label `channel`.
 
 The broker logs its counters and gauges to the lake, a row every few seconds
 (`rove.serve.metrics.log`). Here the rows are split into readings, one for each series, and rolled
-up (`rove.metrics.adding_up`). Spark is not used: an hour of a broker is 360 rows, a single process
+up (`rove.metrics.rollups`). Spark is not used: an hour of a broker is 360 rows, a single process
 writes all roll-ups, and passing rows of 80 series through the JVM, which compared each as a map
 with the one before, took ten times as long as all the rest.
 
@@ -28,6 +28,7 @@ the database (`rove bench pipeline --part metrics`).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -37,10 +38,10 @@ import numpy as np
 import pyarrow as pa
 
 from rove.errors import UsageError
-from rove.metrics import readings as raw_readings
-from rove.metrics.adding_up import Readings, added_up
-from rove.metrics.database import Database, Progress, Rollup
-from rove.metrics.points import RESOLUTIONS_S
+from rove.metrics import rollup_job
+from rove.metrics.database import Database, JobProgress, Rollup
+from rove.metrics.records import RESOLUTIONS_S, kind_of, labels_text, split_series
+from rove.metrics.rollups import ReadingColumns, roll_up_columns
 from rove.pipeline.jobs import status
 from rove.pipeline.jobs.job import repeat
 from rove.pipeline.lake.log import NOTHING, Lake
@@ -58,7 +59,6 @@ FILES_MAX: Final = 2_000
 _HOUR_US: Final = RESOLUTIONS_S[-1] * 1_000_000
 _NAN: Final = float("nan")
 _UPTIME: Final = "rove_uptime_seconds"
-_COUNTER: Final = "_total"
 
 
 class RollupReport(msgspec.Struct, frozen=True):
@@ -105,7 +105,7 @@ def payload_of(payload: bytes) -> MetricsPayload | None:
         return None
 
 
-def readings(rows: Iterable[MetricsRow]) -> tuple[Readings, list[tuple[str, str]]]:
+def readings(rows: Iterable[MetricsRow]) -> tuple[ReadingColumns, list[tuple[str, str]]]:
     """A reading for each series of each row, and the names of the series.
 
     The increase is known between two rows of a life, and for the first row of a life.
@@ -135,29 +135,29 @@ def readings(rows: Iterable[MetricsRow]) -> tuple[Readings, list[tuple[str, str]
                 increase = value - total if total <= value else value
             found.append((number, row.at_us, value, increase, step_s))
         before[row.channel] = (row, facts)
-    columns = list(zip(*found, strict=True)) or [()] * len(Readings._fields)
-    longs = [np.array(each, np.int64) for each in columns[:2]]
-    floats = [np.array(each, np.float64) for each in columns[2:]]
-    columns_of = Readings(longs[0], longs[1], floats[0], floats[1], floats[2])
-    return columns_of, [_named(channel, series) for channel, series in numbers]
+    of_series, at_us, *floats = zip(*found, strict=True) if found else ((),) * 5
+    columns = ReadingColumns(
+        np.array(of_series, np.int64),
+        np.array(at_us, np.int64),
+        *(np.array(each, np.float64) for each in floats),
+    )
+    return columns, [_named(channel, series) for channel, series in numbers]
 
 
+@functools.lru_cache(maxsize=4_096)
 def _is_counter(series: str) -> bool:
-    return series.partition("{")[0].endswith(_COUNTER)
+    return kind_of(split_series(series)[0]) == "counter"
 
 
 def _named(channel: str, series: str) -> tuple[str, str]:
     """The metric, and `channel="broker",design="lees"`, as Prometheus would write it."""
-    metric, _, rest = series.partition("{")
-    for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n")):
-        channel = channel.replace(plain, escaped)
-    own = rest.removesuffix("}")
-    return metric, f'channel="{channel}"' + (f",{own}" if own else "")
+    metric, own = split_series(series)
+    return metric, ",".join([labels_text({"channel": channel}), *([own] if own else [])])
 
 
 def roll_up(rows: Iterable[MetricsRow], since_us: int | None = None) -> Iterator[Rollup]:
     """Roll-ups of raw rows; with `since_us`, only of intervals that end after it."""
-    return added_up(*readings(rows), RESOLUTIONS_S, since_us)
+    return roll_up_columns(*readings(rows), RESOLUTIONS_S, since_us)
 
 
 # --- the job --------------------------------------------------------------------------------------
@@ -190,13 +190,13 @@ def run_job(context: JobContext) -> None:
     lake = context.lake
     with Database(place) as database:
 
-        def step() -> status.Progress:
+        def step() -> status.StepReport:
             found = run_once(lake, database)
-            read = raw_readings.run_once(database, keep_raw_hours)
+            read = rollup_job.run_once(database, keep_raw_hours)
             if read.newest is not None:
                 _forget(database, read.newest)
             notes = (f"{found.unreadable} rows are not metrics",) if found.unreadable else ()
-            return status.Progress(
+            return status.StepReport(
                 position=found.position,
                 rows_in=found.rows + read.readings,
                 rows_out=found.rollups + read.rollups,
@@ -207,7 +207,7 @@ def run_job(context: JobContext) -> None:
 
 
 def _keep_raw_hours(options: Mapping[str, str]) -> float:
-    written = options.get("keep_raw_hours", str(raw_readings.KEEP_RAW_HOURS))
+    written = options.get("keep_raw_hours", str(rollup_job.KEEP_RAW_HOURS))
     try:
         hours = float(written)
     except ValueError:
@@ -263,7 +263,7 @@ def _rows(
     return found
 
 
-def _progress(rows: Sequence[MetricsRow], up_to: int) -> Progress:
+def _progress(rows: Sequence[MetricsRow], up_to: int) -> JobProgress:
     """Where the next run starts: at the last row of each channel before the newest hour."""
     newest_us = max(row.at_us for row in rows)
     newest_us -= newest_us % _HOUR_US
@@ -272,4 +272,4 @@ def _progress(rows: Sequence[MetricsRow], up_to: int) -> Progress:
         own = [row for row in rows if row.channel == channel]
         before = [row.position for row in own if row.at_us < newest_us]
         anchors.append(max(before) if before else min(row.position for row in own))
-    return Progress(up_to, min(anchors), newest_us // 1_000_000)
+    return JobProgress(up_to, min(anchors), newest_us // 1_000_000)

@@ -41,8 +41,7 @@ from rove.lake.storage import (
     shown,
     write_whole,
 )
-from rove.metrics.naming import labels_text
-from rove.metrics.records import Reading
+from rove.metrics.records import Reading, labels_text
 
 STATUS: Final = "_status.json"
 LOCK: Final = "_lock"
@@ -68,7 +67,7 @@ class StatusError(RoveError):
     """A job's folder is locked by another run, or cannot be read."""
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class StepReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a job reports after each step."""
 
     position: int
@@ -135,7 +134,7 @@ class Reporter:
         )
         self._write(now)
 
-    def progress(self, step: Progress) -> None:
+    def progress(self, step: StepReport) -> None:
         """Add a finished step."""
         with self._lock:
             now, status = time.time(), self.status

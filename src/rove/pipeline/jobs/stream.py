@@ -57,7 +57,7 @@ from rove.lake.storage import (
     told,
 )
 from rove.pipeline.jobs.notifications import SCHEMA, SCRATCH_FOLDER, STATES, MatchOutput, states_uri
-from rove.pipeline.jobs.status import Progress
+from rove.pipeline.jobs.status import StepReport
 from rove.pipeline.lake import data_source, snapshots
 from rove.pipeline.lake.data_source import BEGINNING, READ_ROWS, ROWS_MAX, Slice, read_slice
 from rove.pipeline.lake.live_index import LiveIndex
@@ -258,7 +258,7 @@ class MatchStream:
         spark: SparkSession | None,
         settings: JobSettings,
         location: Location,
-        report: Callable[[Progress], None] = lambda _: None,
+        report: Callable[[StepReport], None] = lambda _: None,
     ) -> None:
         """The output is at `location`; `report` is called after every batch, in its thread.
 
@@ -369,7 +369,7 @@ class MatchStream:
             if each.scratch is not None:
                 remove(out, each.scratch)
         self._report(
-            Progress(
+            StepReport(
                 position=last,
                 batch=batch,
                 rows_in=sum(each.rows for each in matched),

@@ -148,8 +148,8 @@ class Lake(Log):
         days: tuple[str, str] | None,
         content: str = "rows",
     ) -> DataFrame:
+        from rove.base.processes import cores
         from rove.pipeline.lake.data_source import NAME, register
-        from rove.pipeline.spark.session import cores
 
         if not self.files(kind, after, up_to, channels, days):
             raise LakeError(self.why_empty(kind, channels, days))

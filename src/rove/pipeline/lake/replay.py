@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from rove.base.processes import cores
 from rove.pipeline.lake.data_source import rows_of
 from rove.pipeline.lake.followers import changes_in, followers_of, variables_of, write_followers
 from rove.pipeline.lake.log import NOTHING, Event, Lake
@@ -31,7 +32,6 @@ from rove.pipeline.lake.version_index import PAIRS, RANKED_ROWS
 from rove.pipeline.lake.versions import Version, versions_of
 from rove.pipeline.ranked.ranking import is_ranked, rank_rows
 from rove.pipeline.spark.executors import TaskFile, folder_of_process, task_file
-from rove.pipeline.spark.session import cores
 from rove.pipeline.spark.sql import ddl
 from rove.pipeline.spark.workers import in_worker
 

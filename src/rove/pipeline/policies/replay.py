@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from rove.base.processes import cores
 from rove.pipeline.lake.log import NOTHING, Lake
 from rove.pipeline.lake.replay import replay
 from rove.pipeline.policies.decisions import DECISIONS, ROW, DecideTask, decide
-from rove.pipeline.spark.session import cores
 from rove.pipeline.spark.sql import ddl
 from rove.policy.compiler import compiled
 from rove.policy.limits import PolicyLimits

@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from rove.base.processes import cores
 from rove.match.ranked.score_kernels import order_by_row
 from rove.pipeline.lake.log import Event
 from rove.pipeline.matching.arrow import columns_of, path_of, times_of
@@ -47,7 +48,6 @@ from rove.pipeline.ranked.ranked_tables import (
 )
 from rove.pipeline.spark.executors import TaskFile
 from rove.pipeline.spark.parquet_files import ParquetFiles
-from rove.pipeline.spark.session import cores
 from rove.pipeline.spark.sql import quoted
 from rove.pipeline.spark.workers import in_worker
 

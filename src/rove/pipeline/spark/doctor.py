@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from rove.base.processes import cores
 from rove.errors import RoveError
 from rove.pipeline.spark import class_archive, executors
 from rove.pipeline.spark.java import Java, JavaError, class_archive_path, find_java
 from rove.pipeline.spark.session import (
     SparkSettings,
-    cores,
     is_running,
     machine_bytes,
     memory_bytes,

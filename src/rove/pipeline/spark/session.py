@@ -28,6 +28,7 @@ from typing import Any, Final
 
 import msgspec
 
+from rove.base.processes import cores
 from rove.errors import RoveError, UsageError
 from rove.pipeline.spark import executors
 from rove.pipeline.spark.java import Java, cache_folder, class_archive_options, find_java
@@ -236,11 +237,6 @@ def executor_options(settings: SparkSettings, java: Java | None) -> Iterator[str
         yield from _BRIEF
         if java is not None and settings.is_on_loopback:
             yield from class_archive_options(java)
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def spark_home() -> Path:

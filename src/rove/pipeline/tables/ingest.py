@@ -40,7 +40,7 @@ from rove.errors import RoveError
 from rove.lake.log import read_file
 from rove.lake.storage import Location, MissingFileError, child, resolved
 from rove.pipeline.jobs.job import repeat
-from rove.pipeline.jobs.status import Progress
+from rove.pipeline.jobs.status import StepReport
 from rove.pipeline.lake.log import NOTHING, Lake, LakeError, LogFile
 from rove.pipeline.spark.storage_probe import probe
 from rove.pipeline.spark.workers import parallelism, run_each
@@ -171,10 +171,10 @@ def run_job(context: JobContext) -> None:
     named = options.get("channels")
     lake = Lake(context.settings.lake)
 
-    def step() -> Progress:
+    def step() -> StepReport:
         complete = lake.position()
         if not lake.channels() and not context.once:
-            return Progress(position=complete)  # there are no publications yet
+            return StepReport(position=complete)  # there are no publications yet
         report = ingest(
             context.spark,
             lake.uri,
@@ -184,7 +184,7 @@ def run_job(context: JobContext) -> None:
             up_to=complete,
         )
         notes = tuple(f"cannot read {each}" for each in report.unreadable)
-        return Progress(
+        return StepReport(
             position=complete, rows_in=report.rows_in, rows_out=report.rows_out, notes=notes
         )
 

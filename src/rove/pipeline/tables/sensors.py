@@ -45,7 +45,7 @@ from rove.lake import delta, upkeep
 from rove.lake.files import NewFile, write_file
 from rove.lake.storage import Location, child, folders, resolved, shown
 from rove.pipeline.jobs.job import repeat
-from rove.pipeline.jobs.status import Progress
+from rove.pipeline.jobs.status import StepReport
 from rove.pipeline.spark.file_frames import frame_of_files
 from rove.pipeline.spark.older_spark import check_spark
 from rove.pipeline.spark.sql import quoted
@@ -590,7 +590,7 @@ def run_job(context: JobContext) -> None:
     tables = options.get("tables") or child(resolved(context.settings.out), TABLES_JOB)
     named = options.get("attributes")
 
-    def step() -> Progress:
+    def step() -> StepReport:
         report = run_once(
             context.spark,
             tables,
@@ -599,7 +599,7 @@ def run_job(context: JobContext) -> None:
             interval=options.get("interval", "1h"),
             attributes=named.split(",") if named else None,
         )
-        return Progress(
+        return StepReport(
             position=report.position,
             rows_in=report.rows_in,
             rows_out=report.rows_out,

@@ -1,8 +1,8 @@
 """The matcher's index beside the store, so that a restart need not parse every subscription again.
 
 A convenience, not a promise: everything in it can be made from the store, and a file that is old,
-damaged or missing costs time and nothing else (`rove.broker.subscriptions.router` says why an old
-one cannot mislead). With 100,000 subscriptions it has about 20 MB, and loading it takes a tenth of
+damaged or missing costs time and nothing else (`ExpressionIndex.saved` says why an old one cannot
+mislead). With 100,000 subscriptions it has about 20 MB, and loading it takes a tenth of
 a second where parsing takes four.
 """
 

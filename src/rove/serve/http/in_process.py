@@ -1,11 +1,14 @@
-"""A client inside the broker's own process: the HTTP interface speaks MQTT 5 to the broker.
+"""Clients of the broker inside its own process: how the HTTP interface publishes and subscribes.
 
-So there is one set of rules: access, quotas, flow control and sessions are the broker's own, and
-what holds for a client on a socket holds for one behind `POST /publish`. A packet costs what it
-costs elsewhere, less the socket.
+They use MQTT 5 like any client, so there is one set of rules: access, quotas, flow control and
+sessions are the broker's, and hold for `POST /publish` as for a client on a socket. A packet costs
+the same, less the socket.
 
-The broker calls `send` in the middle of its turn. Nothing is answered from there: answers go out
-when the turn is over.
+All requests of a user to publish share one connection (`Publishers`), so a `POST /publish` costs a
+PUBLISH and no CONNECT.
+
+The broker calls `send` in the middle of a turn. Nothing is sent back from there: it goes out when
+the turn is over.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from rove.broker.access import Identity
+from rove.broker.sessions.lifecycle import HTTP_CLIENT_ID
 from rove.broker.sessions.session import Link
 from rove.client.protocol import (
     RECEIVE_MAX,
@@ -42,17 +46,17 @@ from rove.mqtt.packets import (
 from rove.serve.shell import Shell
 
 PATIENCE_S = 3.0
-"""How long a publication waits while the broker pushes back; it does so for a second whenever a
+"""How long a publication waits while publishers are paused; that lasts for a second whenever a
 receiver falls behind."""
 LOOK_AGAIN_S = 0.02
 ACKNOWLEDGEMENT_S = 30.0
-"""How long an answer may take, a struggling disk included."""
+"""How long an answer may take, with a slow disk included."""
 
 Found = TypeVar("Found")
 
 
 class Refused(RoveError):
-    """The broker said no: a reason code, and why."""
+    """The broker refused: a reason code, and why."""
 
     def __init__(self, reason: int, text: str) -> None:
         super().__init__(text)
@@ -71,7 +75,7 @@ class InProcessClient:
         self._session = ClientSession(ProtocolSettings())
         self._opened: asyncio.Future[bool] = self._loop.create_future()
         self._waiting: set[asyncio.Future[Any]] = set()
-        """For answers of the broker."""
+        """For the broker's answers."""
         self._is_paused = False
         self._link: Link | None = None
         self._end: Refused | None = None
@@ -82,10 +86,10 @@ class InProcessClient:
 
     @property
     def end(self) -> Refused | None:
-        """Why the connection is no more; None while it is."""
+        """Why the connection has ended; None while it is open."""
         return self._end
 
-    # -- what it does --------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------
 
     async def connect(
         self,
@@ -96,7 +100,7 @@ class InProcessClient:
         receive_max: int = 0,
         is_http_publisher: bool = False,
     ) -> bool:
-        """Introduce itself; whether a session was there already."""
+        """Connect; whether there was a session already."""
         settings = ProtocolSettings(
             client_id,
             clean_start=clean_start,
@@ -113,7 +117,7 @@ class InProcessClient:
         return await self._answer(self._opened)
 
     async def publish(self, packet: Publish) -> int | None:
-        """Publish; the broker's reason code, or None to QoS 0."""
+        """Publish; the broker's reason code, or None for QoS 0."""
         await self._wait_while_paused()
         answered: asyncio.Future[int] = self._loop.create_future()
         self._session.publish(Outgoing(packet, partial(_settle, answered)))
@@ -121,7 +125,7 @@ class InProcessClient:
         return reason if packet.qos else None
 
     async def subscribe(self, filters: tuple[Filter, ...], properties: Properties) -> None:
-        """Subscribe to all of these, or to none that was refused: `Refused` for the first."""
+        """Subscribe to these; `Refused` for the first that the broker refuses."""
         await self._ask(Subscribe(0, filters, properties))
 
     async def unsubscribe(
@@ -131,21 +135,21 @@ class InProcessClient:
         await self._ask(Unsubscribe(0, topic_filters, properties))
 
     def acknowledge(self, delivery: DeliveryToken | None) -> None:
-        """A notification has reached whom it was for."""
+        """A notification has reached its receiver."""
         if delivery is not None:
             self._session.acknowledge(delivery)
             self._flush()
 
     def disconnect(self) -> None:
-        """Say goodbye."""
+        """Disconnect."""
         self._session.disconnect()
         self._flush()
 
-    # -- what comes ----------------------------------------------------------------------------
+    # -- notifications and answers -------------------------------------------------------------
 
     def notified(self, packet: Publish, delivery: DeliveryToken | None) -> None:
-        """A notification has come. Here nobody wants it: it stays with the broker, unacknowledged,
-        for whoever connects as this client next."""
+        """A notification has arrived. Here it is ignored: it stays with the broker, unacknowledged,
+        for the next connection of this client."""
 
     async def _ask(self, request: Request) -> None:
         answered: asyncio.Future[int] = self._loop.create_future()
@@ -157,20 +161,20 @@ class InProcessClient:
         await self._answer(answered)
 
     async def _answer(self, answered: asyncio.Future[Found]) -> Found:
-        """Send what there is, and wait for the broker's answer to it."""
+        """Send what there is, and wait for the broker's answer."""
         self._waiting.add(answered)
         try:
             self._flush()
             async with asyncio.timeout(ACKNOWLEDGEMENT_S):
                 return await answered
         except TimeoutError:
-            what = f"not acknowledged within {ACKNOWLEDGEMENT_S:.0f} s; it may be done all the same"
+            what = f"not acknowledged within {ACKNOWLEDGEMENT_S:.0f} s; it may still be done"
             raise Refused(Reason.SERVER_BUSY, what) from None
         finally:
             self._waiting.discard(answered)
 
     def _flush(self) -> None:
-        """Hand the broker what the session has to send."""
+        """Pass on to the broker what the session has to send."""
         data = self._session.output(self._loop.time())
         if data and self._link is not None:
             self._shell.received(self._link, data)
@@ -238,10 +242,42 @@ class InProcessClient:
 
 
 def _settle(answered: asyncio.Future[int], reason: int, text: str | None) -> None:
-    """Pass the broker's answer on to who waits for it."""
+    """Complete a request with the broker's answer."""
     if answered.done():
         return
     if reason >= Reason.UNSPECIFIED_ERROR:
         answered.set_exception(Refused(reason, text or "refused"))
     else:
         answered.set_result(reason)
+
+
+class Publishers:
+    """One connection per user, shared by all requests to publish. Nobody else can have its client
+    id, `http` or `http:` and the user's name: that would disconnect it."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._clients: dict[str | None, InProcessClient] = {}
+        self._opening = asyncio.Lock()
+
+    async def publish(self, identity: Identity, packet: Publish) -> int | None:
+        """Publish as a user; the reason code, or `Refused`."""
+        client = await self._client(identity)
+        return await client.publish(packet)
+
+    async def _client(self, identity: Identity) -> InProcessClient:
+        client = self._clients.get(identity.user)
+        if client is not None and client.end is None:
+            return client
+        async with self._opening:
+            client = self._clients.get(identity.user)
+            if client is None or client.end is not None:
+                client = InProcessClient(self._shell, "http", identity)
+                await client.connect(client_id_of(identity), is_http_publisher=True)
+                self._clients[identity.user] = client
+        return client
+
+
+def client_id_of(identity: Identity) -> str:
+    """The client id with which a user publishes over HTTP."""
+    return HTTP_CLIENT_ID if identity.user is None else f"{HTTP_CLIENT_ID}:{identity.user}"

@@ -44,7 +44,7 @@ from rove.mqtt.topics import name_fault, text_fault
 from rove.serve.http.authentication import Guests, cross_site_fault
 from rove.serve.http.events import EventStream, Subscriber
 from rove.serve.http.explaining import Question, answer
-from rove.serve.http.in_process import Refused
+from rove.serve.http.in_process import Publishers, Refused
 from rove.serve.http.inspection import (
     channels,
     clients,
@@ -55,7 +55,6 @@ from rove.serve.http.inspection import (
 )
 from rove.serve.http.openapi import Operation, document, front_page, page
 from rove.serve.http.operations import OPERATIONS
-from rove.serve.http.publishers import Publishers
 from rove.serve.http.requests import Query
 from rove.serve.http.subscribing import (
     IDENTIFIER_MAX,

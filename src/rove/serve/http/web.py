@@ -1,15 +1,15 @@
 """The HTTP listeners: uvicorn's protocol in the broker's own event loop.
 
-Of uvicorn only the protocol is used, not its server: that one polls ten times a second, catches
-signals, and waits for open streams to end by themselves when it stops, none of which suits a
-broker. A connection is told 503 when there are too many. Every request has a deadline for its head
-and one for its body, whether it is the first of its connection or the hundredth: a client that
-sends a byte now and then would otherwise hold its connection for ever. Between two requests a
-connection may rest for `KEEP_ALIVE_S`.
+Only uvicorn's protocol is used, not its server, which polls ten times a second, catches signals,
+and when it stops waits for open streams to end by themselves: none of this suits a broker. If there
+are too many connections, a new one is answered 503. Every request has a deadline for its head and
+one for its body, whether it is the first of its connection or the hundredth: otherwise a client
+that sends a byte now and then would hold its connection for ever. Between two requests a connection
+may be idle for `KEEP_ALIVE_S`.
 
 A small `POST /publish` costs about 370 µs of CPU (1,500 a second over 20 connections on a busy
-machine), nearly all of it for reading and writing HTTP in Python; a program that publishes much
-should speak MQTT. A delivery over WebSocket costs 1.3 times one over TCP.
+machine), nearly all of it for reading and writing HTTP in Python; programs that publish much should
+use MQTT. A delivery over WebSocket costs 1.3 times one over TCP.
 """
 
 from __future__ import annotations
@@ -46,11 +46,10 @@ class Web:
     """All HTTP and HTTPS listeners of a broker."""
 
     def __init__(self, shell: Shell, guests: Guests, make_app: Callable[[], ASGIApp]) -> None:
-        self.shell = shell
-        self.guests = guests
+        self._app_state = {"shell": shell, "guests": guests, "web": self}
         self._state = ServerState()
         self.connections: set[Any] = self._state.connections
-        """Whatever is connected, HTTP or a WebSocket."""
+        """All connections, HTTP and WebSocket."""
         self._config = uvicorn.Config(
             make_app(),
             interface="asgi3",
@@ -70,7 +69,7 @@ class Web:
         """Accept HTTP on an address; the port, which for 0 is any that was free."""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
-            lambda: HttpConnection(self, self._config, self._state),
+            lambda: HttpConnection(self._config, self._state, self._app_state),
             host,
             port,
             ssl=tls,
@@ -82,19 +81,19 @@ class Web:
         return found
 
     async def stop_listening(self) -> None:
-        """Accept nobody any more."""
+        """Accept no more connections."""
         for server in self._servers:
             await stop_listening(server)
 
     async def stop(self) -> None:
-        """End every connection: those that rest at once, the others when they have answered."""
+        """End every connection: idle ones at once, the others when they have answered."""
         await self.stop_listening()
         for connection in list(self.connections):
             connection.shutdown()
         await self._wait_for_the_end(GOODBYE_S)
         for connection in list(self.connections):
             connection.abort()
-        # Whoever reads a body that will not come hears of that, and ends by itself.
+        # Requests that wait for the rest of a body fail now, and end by themselves.
         await self._wait_for_the_end(GOODBYE_S)
         for task in list(self._state.tasks):
             task.cancel()
@@ -110,13 +109,15 @@ class Web:
 class HttpConnection(H11Protocol):
     """One HTTP connection."""
 
-    def __init__(self, web: Web, config: uvicorn.Config, state: ServerState) -> None:
-        super().__init__(config, state, {"web": web})
+    def __init__(
+        self, config: uvicorn.Config, state: ServerState, app_state: dict[str, Any]
+    ) -> None:
+        super().__init__(config, state, app_state)
         self.logger = logging.getLogger("rove.http")
-        self._web = web
+        self._shell: Shell = app_state["shell"]
         self._deadline: asyncio.TimerHandle | None = None
         self._awaited: tuple[str, object] | None = None
-        """What the deadline is for: the head or the body, and behind which request."""
+        """What the deadline is for: the head or the body, and after which request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -125,9 +126,9 @@ class HttpConnection(H11Protocol):
             "transport": transport,
             "certificate": transport.get_extra_info("peercert"),
         }
-        limits = self._web.shell.broker.view.limits
+        limits = self._shell.broker.view.limits
         if len(self.connections) > limits.http_connections_max:
-            self._web.shell.broker.counters.quota_hits += 1
+            self._shell.broker.counters.quota_hits += 1
             what = f'{{"error":"more than {limits.http_connections_max} connections"}}'.encode()
             transport.write(BUSY % (len(what), what))
             transport.close()
@@ -147,7 +148,7 @@ class HttpConnection(H11Protocol):
         self._watch()
 
     def _watch(self) -> None:
-        """Set the deadline of what the client has begun to send, or has to send first."""
+        """Set the deadline for what the client has begun to send, or must send first."""
         awaited = self._awaited_now()
         if awaited == self._awaited:
             return
@@ -155,8 +156,8 @@ class HttpConnection(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         if awaited is not None:
-            limits = self._web.shell.broker.view.limits
-            # Whoever reads a body answers 408 first.
+            limits = self._shell.broker.view.limits
+            # A handler that reads a body answers 408 before that.
             in_s = limits.connect_timeout_s if awaited[0] == "head" else BODY_S + GOODBYE_S
             self._deadline = self.loop.call_later(in_s, self.abort)
 

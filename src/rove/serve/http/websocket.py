@@ -1,13 +1,13 @@
 """MQTT over WebSocket, at `/mqtt`.
 
-The frames of a WebSocket are taken as one stream of bytes, as the specification of MQTT asks: a
-packet may span frames and a frame may hold many packets. Frames are binary; a text frame ends the
-connection. Nothing but the subprotocol `mqtt` is spoken here, and only where the HTTP interface
-lets it in (see `rove.serve.http.authentication`).
+The frames of a WebSocket are one stream of bytes, as the specification of MQTT requires: a packet
+may span frames and a frame may hold many packets. Frames are binary; a text frame ends the
+connection. The only subprotocol is `mqtt`, and only requests that the HTTP interface allows are
+upgraded (`rove.serve.http.authentication`).
 
-It stands on the part of `websockets` that does no I/O, as a protocol of asyncio, so that a frame
+It is built on the part of `websockets` that does no I/O, as a protocol of asyncio, so that a frame
 goes to the broker in the call that read it. Through ASGI each frame would cost a queue, a wake-up
-and a task that waits, and how much is unsent could not be known.
+and a waiting task, and it could not be known how much is unsent.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from uvicorn.server import ServerState
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import SEND_EOF, State
@@ -24,19 +25,17 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from rove.broker.sessions.session import Link
-from rove.serve.http.authentication import cross_site_fault
+from rove.serve.http.authentication import Guests, cross_site_fault
 from rove.serve.listener import peer_name, unsent_high
 from rove.serve.logs import events
-
-if TYPE_CHECKING:
-    from rove.serve.http.web import Web
+from rove.serve.shell import Shell
 
 PATH = "/mqtt"
 SUBPROTOCOL = Subprotocol("mqtt")
 FRAME_BYTES = 64 * 1024
 """What goes out is cut into frames of this size: many receivers take no frame above 1 MB."""
 CLOSE_S = 2.0
-"""How long we wait for the other side's goodbye."""
+"""How long we wait for the other side to close."""
 
 log = events("http")
 QUIET = logging.getLogger("rove.http.frames")
@@ -45,12 +44,16 @@ QUIET.setLevel(logging.WARNING)
 
 
 class MqttWebSocket(asyncio.Protocol):
-    """A `Peer` on a WebSocket. Made by uvicorn's HTTP protocol when it is asked to upgrade."""
+    """A `Peer` on a WebSocket. uvicorn's HTTP protocol makes it when a client asks for an
+    upgrade."""
 
-    def __init__(self, config: object, server_state: object, app_state: dict[str, Any]) -> None:
-        self._web: Web = app_state["web"]
+    def __init__(
+        self, config: object, server_state: ServerState, app_state: dict[str, Any]
+    ) -> None:
+        self._connections: set[Any] = server_state.connections
+        self._shell: Shell = app_state["shell"]
+        self._guests: Guests = app_state["guests"]
         self._certificate: dict[str, object] | None = app_state.get("certificate")
-        self._shell = self._web.shell
         packet_bytes_max = self._shell.broker.view.limits.packet_bytes_max
         self._frames = ServerProtocol(
             subprotocols=[SUBPROTOCOL],
@@ -67,7 +70,7 @@ class MqttWebSocket(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=unsent_high(self._shell))
-        self._web.connections.add(self)
+        self._connections.add(self)
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -81,7 +84,7 @@ class MqttWebSocket(asyncio.Protocol):
         self._frames.receive_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._web.connections.discard(self)
+        self._connections.discard(self)
         if self._closing is not None:
             self._closing.cancel()
         if self._link is not None:
@@ -125,7 +128,7 @@ class MqttWebSocket(asyncio.Protocol):
             what = f"the subprotocol is {SUBPROTOCOL}; offered was {offered or 'none'}\n"
             return http.HTTPStatus.BAD_REQUEST, what
         headers = {name.lower(): value for name, value in request.headers.raw_items()}
-        fault = self._web.guests.stranger_fault(headers)
+        fault = self._guests.stranger_fault(headers)
         if fault is None and self._certificate:
             # A browser shows a certificate that it has on behalf of any page.
             fault = cross_site_fault(headers)

@@ -18,8 +18,8 @@ from rove.broker.broker import Broker
 from rove.broker.sessions.session import Session
 from rove.elastic.view import Kind, MatchersView
 from rove.match.designs.design import Counters
-from rove.metrics.naming import kind_of
 from rove.metrics.recorder import RecorderState
+from rove.metrics.records import kind_of
 from rove.policy.jobs import StopKind
 from rove.policy.view import PoliciesView
 from rove.serve.metrics.delays import Delays

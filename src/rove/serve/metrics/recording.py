@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 
 from rove.errors import RoveError
-from rove.metrics.naming import labels_of, labels_text, split_series
 from rove.metrics.recorder import Recorder, RecorderState
-from rove.metrics.records import Reading
+from rove.metrics.records import Reading, labels_of, labels_text, split_series
 from rove.serve.config import Metrics
 from rove.serve.metrics.log import wait_s
 from rove.serve.metrics.readings import Metric, metric_values

@@ -1,13 +1,12 @@
-"""Processes that work for the broker, each at one end of a socket pair: what all of them share.
+"""Child processes of the broker, each with one end of a socket pair: what all of them share.
 
-The broker's side starts one and has a `Child`: frames that wait for the socket and frames that came
-out of it, none of which ever blocks. The process's side reads frames from a plain stream, and asks
-the system to end it when the broker ends. What is in the frames is for others to say: matchers
-(`rove.serve.workers.matchers`) and workers for policies (`rove.serve.workers.policy_workers`) have
-a protocol each.
+The broker's side starts a process and has a `Child`: frames that wait for the socket and frames
+that came out of it. Neither ever blocks. The process reads frames from a plain stream, and asks the
+system to end it when the broker ends. The contents of frames are up to the two protocols: matchers
+(`rove.serve.workers.matchers`) and workers for policies (`rove.serve.workers.policy_workers`).
 
-A *frame* is a header (`HEADER`) and a message. One is made, sent and taken apart in some µs, plus
-two copies of the message.
+A *frame* is a header (`HEADER`) and a message. To make, send and read one takes some µs, plus two
+copies of the message.
 """
 
 from __future__ import annotations
@@ -26,32 +25,32 @@ from typing import Final, Protocol
 from rove.errors import RoveError
 
 HEADER: Final = struct.Struct("<IQ")
-"""How long the message is, and a number that the protocol gives a meaning to."""
+"""The length of the message, and a number whose meaning the protocol defines."""
 MESSAGE_BYTES_MAX: Final = 1 << 30
 _CHUNK_BYTES: Final = 256 * 1024
 
 
 class Unreadable(RoveError):
-    """A process says what makes no sense."""
+    """A process has sent an invalid message."""
 
 
 class Child:
-    """One process, and what is on its way to and from it."""
+    """One process, and what is on its way to it and from it."""
 
     def __init__(self, process: subprocess.Popen[bytes], end: socket.socket) -> None:
         self.process = process
         self.socket = end
         self.heard_at = time.monotonic()
-        """When it last said something."""
+        """When it last sent something."""
         self.outgoing: deque[memoryview] = deque()
         self._incoming = bytearray()
 
     def put(self, number: int, message: bytes) -> None:
-        """Put a frame behind what waits."""
+        """Queue a frame."""
         self.outgoing.append(memoryview(HEADER.pack(len(message), number) + message))
 
     def flush(self) -> bool:
-        """Give the socket what it takes; whether it took anything."""
+        """Write as much as the socket takes; whether that was anything."""
         took = False
         try:
             while self.outgoing:
@@ -63,12 +62,12 @@ class Child:
                     self.outgoing.popleft()
         except BlockingIOError:
             pass
-        except OSError:  # it is gone: reading will say so, after all that it said before
+        except OSError:  # it is gone: the reader finds out, after all that it sent before
             self.outgoing.clear()
         return took
 
     def receive(self) -> bool:
-        """Take what the socket has; False if it will have no more."""
+        """Read what the socket has; False at its end."""
         while True:
             try:
                 data = self.socket.recv(_CHUNK_BYTES)
@@ -84,8 +83,8 @@ class Child:
                 return True
 
     def next_frame(self, bytes_max: int = MESSAGE_BYTES_MAX) -> tuple[int, bytes] | None:
-        """The number and the message of what has arrived whole, one by one; `Unreadable` if it is
-        longer than anything that could be meant."""
+        """The number and message of the next complete frame; `Unreadable` if it is longer than
+        allowed."""
         incoming = self._incoming
         if len(incoming) < HEADER.size:
             return None
@@ -103,18 +102,19 @@ class Child:
 def spawned(
     module: str, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """A process that runs a module, and our end of its socket. The module is told the number of its
-    end, which process this is, and the arguments; without an environment of its own it has ours.
+    """A process that runs a module, and our end of its socket. The module's arguments are the file
+    descriptor of its end, the id of this process, and `arguments`; without an environment it has
+    ours.
 
-    Never from a thread: where the system ends a process with the one that started it, it is the
-    thread that counts.
+    Call it from the main thread only: where the system ends a process with its parent, the parent
+    is the thread that started it.
     """
     ours, theirs = socket.socketpair()
     with theirs, contextlib.ExitStack() as otherwise:
         otherwise.callback(ours.close)
         ours.setblocking(False)
         fd, parent = theirs.fileno(), os.getpid()
-        # -P: what lies about where the broker was started is not imported instead of a library.
+        # -P: files in the working directory are not imported instead of a library.
         command = [sys.executable, "-P", "-m", module, str(fd), str(parent), *arguments]
         process = subprocess.Popen(
             command,
@@ -122,18 +122,13 @@ def spawned(
             stdout=subprocess.DEVNULL,
             pass_fds=(fd,),
             env=environment,
-            start_new_session=True,  # Ctrl-C is for the broker to hear
+            start_new_session=True,  # Ctrl-C is for the broker only
         )
         otherwise.pop_all()
     return process, ours
 
 
-def cores() -> int:
-    """Those that this process, and whoever it starts, may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-# --- in the process -----------------------------------------------------------------------------
+# --- in the child -------------------------------------------------------------------------------
 
 
 class Readable(Protocol):
@@ -145,7 +140,7 @@ class Readable(Protocol):
 
 
 def read_frame(stream: Readable) -> tuple[int, bytes] | None:
-    """The next frame; None when there will be no more."""
+    """The next frame; None at the end of the stream."""
     header = stream.read(HEADER.size)
     if len(header) < HEADER.size:
         return None

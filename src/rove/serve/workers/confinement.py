@@ -1,26 +1,26 @@
-"""What a process gives up, for ever, before it does what strangers ask.
+"""What a process gives up for good before it runs untrusted code.
 
-A worker for policies (`rove.serve.workers.policy_process`) has loaded all that it will ever need,
-and from then on only computes: it reads jobs from one socket, writes answers to it, and takes
-memory. All else that a process may do is given up, in layers, each of which holds if another does
-not:
+A worker for policies (`rove.serve.workers.policy_process`) has loaded all that it will ever need.
+From then on it only computes: it reads jobs from one socket, writes answers to it, and allocates
+memory. It gives up everything else that a process may do, in layers, each of which holds if another
+fails:
 
 - every file descriptor but the socket, the environment, the working directory;
-- limits of the system: so much memory and no more, no file longer than nothing, no other file
-  descriptor, no other process, no core;
-- the rights of root, if it has them: it becomes `nobody`, and can never get any again;
-- all calls of the system but some thirty, by a filter (seccomp): what would open, connect, start,
-  signal or look at anything fails with EPERM, and so does memory that is to be executed.
+- limits of the system: no more than a certain amount of memory, no file longer than nothing, no
+  other file descriptor, no other process, no core dump;
+- the rights of root, if it has them: it becomes `nobody`, and can never get them back;
+- all system calls but some thirty, by a filter (seccomp): opening, connecting, starting, signalling
+  and looking at anything fail with EPERM, and so does memory that is to be executed.
 
-What a system does not have is left out and told, never silently: `confine` returns what it could
-not do. Limits need a Unix, a filter Linux on x86-64 or 64-bit ARM; neither needs any rights.
+What a system does not offer is left out and reported, never silently: `confine` returns what it
+could not do. Limits need a Unix, a filter Linux on x86-64 or 64-bit ARM; neither needs any rights.
 
 Namespaces were considered: some containers forbid them, and after the filter they would take away
-nothing that is left. A filter that ends the process was considered too: one that refuses shows in a
-test what was refused, and a library that asks for something it can do without goes on. What was
-left out is a process for each subscriber: 20 MB each.
+nothing that is left. A filter that kills the process was considered too: with one that refuses, a
+test shows what was refused, and a library that can do without a call goes on. A process for each
+subscriber was left out: 20 MB each.
 
-It takes 0.3 ms, and a filtered call of the system about 0.1 µs longer.
+It takes 0.3 ms, and a filtered system call takes about 0.1 µs longer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from typing import Final
 from rove.base.processes import end_with
 
 SOCKET_FD: Final = 3
-"""Where the socket is afterwards: the only descriptor besides 0, 1 and 2, which lead nowhere."""
+"""Where the socket is afterwards: the only descriptor besides 0, 1 and 2, which are /dev/null."""
 _NOBODY: Final = 65_534
 _NO_NEW_PRIVILEGES: Final = 38
 """PR_SET_NO_NEW_PRIVS of Linux."""
@@ -96,11 +96,11 @@ _MACHINES: Final = {"x86_64": (0, 0xC000_003E), "aarch64": (1, 0xC000_00B7)}
 
 
 def confine(fd: int, parent: int, memory_bytes: int) -> list[str]:
-    """Give up everything but a socket, which is `SOCKET_FD` from then on, and so much memory beyond
-    what there is already, and its life when its parent ends. What could not be given up, for
+    """Give up everything but a socket, which is `SOCKET_FD` from then on, and this much memory in
+    addition to what it has; and end when the parent ends. Returns what could not be given up, for
     people; nothing, on Linux.
 
-    Never in a process that has other threads, or still wants something.
+    Never in a process that has other threads or still needs anything else.
     """
     # While it can still be looked up.
     nobody = _nobody()
@@ -110,7 +110,7 @@ def confine(fd: int, parent: int, memory_bytes: int) -> list[str]:
         ("its memory is not limited", lambda: _limit_memory(memory_bytes)),
         ("its files are not limited", _limit_files),
         ("it keeps the rights of root", lambda: _become(nobody)),
-        # Whoever changes its user must ask again.
+        # A change of the user resets it.
         ("it may outlive the broker", lambda: end_with(parent)),
         ("it may start processes", _forbid_processes),
         ("it may use every call of the system", _filter_calls),
@@ -124,9 +124,9 @@ def confine(fd: int, parent: int, memory_bytes: int) -> list[str]:
 
 
 def _let_go(fd: int) -> None:
-    """Keep nothing that others gave it but the socket."""
+    """Close all it inherited but the socket."""
     nowhere = os.open(os.devnull, os.O_RDWR)
-    # The socket first: it may have the number of one of those that lead nowhere.
+    # The socket first: it may have the number of a descriptor that becomes /dev/null.
     if fd != SOCKET_FD:
         if nowhere == SOCKET_FD:
             nowhere = os.dup(nowhere)
@@ -164,7 +164,7 @@ def _limit(kind: int, most: int) -> None:
 
 
 def _nobody() -> tuple[int, int]:
-    """Whom root becomes: user and group."""
+    """The user and group that root becomes."""
     try:
         import pwd
 
@@ -185,7 +185,7 @@ def _become(nobody: tuple[int, int]) -> None:
 def _forbid_processes() -> None:
     import resource
 
-    # Root would not be stopped by it, so it comes after root has become nobody.
+    # It does not limit root, so it comes after root has become nobody.
     _limit(resource.RLIMIT_NPROC, 0)
 
 
@@ -193,8 +193,8 @@ def _forbid_processes() -> None:
 
 
 def program(machine: str) -> bytes:
-    """The filter, as instructions of the system's; ValueError for a machine whose calls have other
-    numbers than are known here."""
+    """The filter, in the system's instructions; ValueError for a machine whose system calls have
+    other numbers than those known here."""
     known = _MACHINES.get(machine)
     if known is None or sys.maxsize < 1 << 32:
         raise ValueError(f"no filter is known for {machine}")

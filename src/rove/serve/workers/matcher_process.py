@@ -1,23 +1,23 @@
-"""What a matcher process runs.
+"""The program of a matcher process.
 
 `rove.serve.workers.matchers` starts it, and `rove.serve.workers.matcher_start` loads this module.
-It reads commands from the socket with the number FD hands them to a `CellHost`, and answers. It
-has no life of its own: when the other end of the socket is closed, for whatever reason, it ends at
-once, and on Linux also when it is in the middle of something.
+It reads commands from the socket with the number FD, passes them to a `CellHost`, and answers. When
+the other end of the socket is closed, for whatever reason, it ends at once; on Linux even in the
+middle of a command.
 
 Both ways, a frame (`rove.serve.workers.children`) has a message of `rove.elastic.commands`. Frames
-to a process are numbered from 1, and a frame from it says which was the last that it had finished
-with, so the broker knows at any time what is still owed. The first frame from it only says that it
-is there. Answers are sent for every frame that asks for one (`asks`) or caused one, and whenever
-`REPORT_S` of work have passed, so that a process that replays a long history is not taken for one
-that hangs, and the broker learns how busy it is.
+to a process are numbered from 1. A frame from it carries the number of the last frame that it has
+completed, so the broker always knows which answers are due. Its first frame only means that it is
+ready. It answers every frame that asks for it (`asks`) or that caused a reply, and whenever it has
+worked for `REPORT_S`, so that a process that replays a long history is not taken for one that
+hangs, and the broker learns how busy it is.
 
-A thread of its own merges the index, as in the broker; what is merged is installed between two
-commands. Threads for handling commands were considered and left out: Python runs one at a time.
+A second thread merges the index, as in the broker; the result is installed between two commands.
+Threads for commands were considered and left out: Python runs one at a time.
 
-Measured on two cores that others kept busy: it is there after 1.2 s at best and 3.5 at worst, most
-of which goes into importing Numba and loading kernels, and then has 173 MB, 84 MB of them its own
-and the rest shared libraries.
+Measured on two cores that other programs kept busy: it is ready after 1.2 s at best and 3.5 at
+worst, most of it for importing Numba and loading kernels. Then it has 173 MB, 84 MB of them not
+shared with other processes.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ REPORT_S: Final = 0.5
 MERGE_THREAD: Final = "rove-merge"
 _BUFFER_BYTES: Final = 256 * 1024
 _CHANGES_MAX: Final = 64
-"""After as many, it is seen whether there is something to merge, even within a frame."""
+"""After this many it looks for a merge, even within a frame."""
 
 
 def asks(commands: Sequence[AnyCommand]) -> bool:
-    """Whether commands are to be answered even if nothing goes wrong."""
+    """Whether commands need an answer even if nothing goes wrong."""
     return any(isinstance(command, Match | Save) for command in commands)
 
 
 def mapped(path: str) -> memoryview:
-    """A file, mapped so that what is changed stays private."""
+    """A file, mapped so that changes stay private."""
     with Path(path).open("rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
 
@@ -78,13 +78,13 @@ def mapped(path: str) -> memoryview:
 def save(path: str, parts: Sequence[bytes | memoryview]) -> None:
     """Write the file of a cell.
 
-    It is not flushed: it need not outlive the broker, and that would take longer than the rest.
+    It is not flushed: it need not survive a crash of the machine, and flushing would take longest.
     """
     write_whole(path, parts, mode=PRIVATE, is_flushed=False)
 
 
 def rows_in(rows: msgspec.Raw) -> int:
-    """How many rows a `Match` has: MessagePack has that in front."""
+    """How many rows a `Match` has: MessagePack begins with that."""
     with memoryview(rows) as view:
         first = view[0]
         if first & 0xF0 == 0x90:
@@ -94,7 +94,7 @@ def rows_in(rows: msgspec.Raw) -> int:
 
 
 class Merges:
-    """Merges of the index in a thread beside, one at a time, after changes."""
+    """Merges the index in another thread, one merge at a time, after changes."""
 
     def __init__(self, host: CellHost) -> None:
         self._host = host
@@ -103,19 +103,19 @@ class Merges:
         self._finished: Work | None = None
 
     def changed(self) -> None:
-        """Subscriptions have come or gone: there may be something to merge."""
+        """Subscriptions have changed: there may be something to merge."""
         self._changes += 1
         if self._changes >= _CHANGES_MAX:
             self.go_on()
 
     def go_on(self) -> None:
-        """Install what is finished and begin what is due; never in the middle of a command."""
+        """Install a finished merge and begin the next; never in the middle of a command."""
         if self._thread is not None:
             if self._thread.is_alive():
                 return
             self._thread.join()
             self._thread = None
-            if self._finished is None:  # it failed: tried again after the next change
+            if self._finished is None:  # it failed: the next change tries again
                 self._changes = 0
             else:
                 self._host.install(self._finished)
@@ -127,7 +127,7 @@ class Merges:
     def _begin(self) -> None:
         work = self._host.merge_due()
         if work is not None:
-            # There may be more to do after it.
+            # There may be more to merge after it.
             self._changes = 1
             self._thread = threading.Thread(
                 target=self._run, args=(work,), name=MERGE_THREAD, daemon=True
@@ -138,11 +138,11 @@ class Merges:
         try:
             self._finished = work.run()
         except Exception as error:
-            # Searching goes on without, more slowly.
+            # Matching goes on without it, more slowly.
             complain(f"a merge of the index failed: {error!r}")
 
 
-class Worker:
+class MatcherWorker:
     """Serves one socket until it is closed."""
 
     def __init__(self, connection: socket.socket, host: CellHost) -> None:
@@ -151,17 +151,17 @@ class Worker:
         self._host = host
         self._merges = Merges(host)
         self._done = 0
-        """The number of the last frame that was finished with."""
+        """The number of the last completed frame."""
         self._replies: list[AnyReply] = []
         self._at = time.perf_counter()
-        """Up to when the time is in one of the next two."""
+        """Up to when the next two count the time."""
         self._busy_s = self._waited_s = 0.0
         self._messages = 0
         self._ticket = -1
-        """The highest so far: what is asked again, or of another cell, is not counted again."""
+        """The highest so far: what is asked again, or of another cell, counts once."""
 
     def run(self) -> None:
-        """Say that it is there, then do as it is told until the other end is closed."""
+        """Report that it is ready, then execute commands until the other end is closed."""
         try:
             self._report()
             while (frame := self._received()) is not None:
@@ -173,7 +173,7 @@ class Worker:
             self._stream.close()
 
     def _received(self) -> tuple[int, bytes] | None:
-        """The next frame; None when there will be no more."""
+        """The next frame; None at the end."""
         frame = read_frame(self._stream)
         self._waited_s += self._passed_s()
         return frame
@@ -196,21 +196,21 @@ class Worker:
             self._report()
 
     def _report(self) -> None:
-        """Send what there is to say."""
+        """Send the replies and how busy it was."""
         self._busy_s += self._passed_s()
         replies, self._replies = self._replies, []
         subscriptions = self._host.subscriptions
-        said = Replies(replies, self._busy_s, self._waited_s, self._messages, subscriptions)
+        report = Replies(replies, self._busy_s, self._waited_s, self._messages, subscriptions)
         self._busy_s = self._waited_s = 0.0
         self._messages = 0
-        message = encoded_replies(said)
+        message = encoded_replies(report)
         header = HEADER.pack(len(message), self._done)
         self._busy_s = self._passed_s()
         self._connection.sendall(b"".join((header, message)))
         self._waited_s = self._passed_s()
 
     def _passed_s(self) -> float:
-        """The time since it was last asked for."""
+        """The time since the last call."""
         before, self._at = self._at, time.perf_counter()
         return self._at - before
 
@@ -227,9 +227,9 @@ _REHEARSED: Final = (
 
 
 def rehearse() -> None:
-    """Do once, on a small scale, all that a matcher does.
+    """Do everything that a matcher does once, on a small scale.
 
-    The first time of everything takes longer, some of it 40 ms, and must not be a publication's.
+    The first time takes longer, some of it 40 ms, and no publication should wait for that.
     """
     files: dict[str, bytes] = {}
 
@@ -254,19 +254,19 @@ def rehearse() -> None:
 
 
 def complain(text: str) -> None:
-    """What nobody else would hear of."""
+    """Write a fault to standard error: there is no other way to report it."""
     print(f"rove: matcher {os.getpid()}: {text}", file=sys.stderr, flush=True)
 
 
 def main(fd: int, parent: int) -> int:
-    """Serve the socket with this number; what the process ends with."""
+    """Serve the socket with this number; returns the exit status."""
     end_with(parent)
     connection = socket.socket(fileno=fd)
     try:
         engine.warm_up()
-        # What was imported stays: looking for cycles in it would stop everything for a while.
+        # What was imported stays, so the garbage collector need not look through it: a pause.
         gc.freeze()
-        Worker(connection, CellHost(mapped, save, time.perf_counter)).run()
+        MatcherWorker(connection, CellHost(mapped, save, time.perf_counter)).run()
     except Exception as error:
         complain(f"ends: {error!r}")
         return 1

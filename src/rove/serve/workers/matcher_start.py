@@ -1,14 +1,15 @@
-"""How a matcher process comes to be without being in anybody's way: `python -m
-rove.serve.workers.matcher_start FD PARENT`.
+"""Starts a matcher without slowing down the broker: `python -m rove.serve.workers.matcher_start FD
+PARENT`.
 
-It is needed when there is no time to spare, and takes more than a second of processor time before
-it can do anything, nearly all of it importing Numba and loading kernels. Started plainly on two
-cores, two of them took a third of its time from a broker that had a seventh left, and publications
-were two seconds late. So the loading is done by a thread that stands back behind everybody else.
-Priority belongs to threads on Linux, and whoever has stepped back may not step forward again: that
-is why it is another thread than the one that works later. That one stands back a little too, for
-whoever reads the sockets should always come first. Elsewhere, the whole process stands back a
-little.
+A matcher is started when the machine is busy, and takes more than a second of processor time before
+it can do anything, nearly all of it importing Numba and loading kernels. Without this module, on
+two cores, two of them took a third of its time from a broker that had a seventh left, and
+publications were two seconds late. So a thread of very low priority does the loading. On Linux,
+priority belongs to threads and cannot be raised again: that is why another thread works later. Its
+priority is a little below that of the broker, which should always read its sockets first. On other
+systems the whole process has a slightly lower priority.
+
+This module imports as little as possible, because its imports run before the priority is lowered.
 """
 
 from __future__ import annotations
@@ -18,22 +19,15 @@ import sys
 import threading
 from typing import Final
 
-NICE: Final = 5
-"""Of what matches: a quarter of a core where the broker wants all of it."""
+from rove.base.processes import NICE, lower_priority
+
 LOADING_NICE: Final = 15
-"""Of what loads: a thirtieth."""
-
-
-def stand_back(nice: int) -> None:
-    """Give this thread, and those that it starts, a lower priority."""
-    here = threading.get_native_id() if sys.platform == "linux" else 0
-    if os.getpriority(os.PRIO_PROCESS, here) < nice:
-        os.setpriority(os.PRIO_PROCESS, here, nice)
+"""While loading: a thirtieth of a core."""
 
 
 def load() -> None:
-    """Import everything, have the kernels ready, and do everything once."""
-    stand_back(LOADING_NICE if sys.platform == "linux" else NICE)
+    """Import everything, load the kernels, and do everything once."""
+    lower_priority(LOADING_NICE if sys.platform == "linux" else NICE)
     from rove.match import engine
     from rove.serve.workers import matcher_process
 
@@ -42,8 +36,8 @@ def load() -> None:
 
 
 def main(fd: int, parent: int) -> int:
-    """Load, then be a matcher; what the process ends with."""
-    stand_back(NICE)
+    """Load, then run a matcher; returns the exit status."""
+    lower_priority(NICE)
     loading = threading.Thread(target=load, name="rove-loading")
     loading.start()
     loading.join()
@@ -53,5 +47,5 @@ def main(fd: int, parent: int) -> int:
 
 
 if __name__ == "__main__":
-    # At once: nothing here is to be kept, and tidying up an interpreter takes its time.
+    # At once: there is nothing to save, and finalizing the interpreter takes time.
     os._exit(main(int(sys.argv[1]), int(sys.argv[2])))

@@ -1,23 +1,23 @@
-"""What a worker for policies runs.
+"""The program of a worker process for policies.
 
 `rove.serve.workers.policy_workers` starts it as
 `python -m rove.serve.workers.policy_process FD PARENT MEMORY`.
-It loads everything and does everything once, gives up what it will not need
-(`rove.serve.workers.confinement`), says what it could not give up (`Hello`), and from then on reads
+It loads everything, does everything once, gives up all rights that it will not need
+(`rove.serve.workers.confinement`), reports which it could not give up (`Hello`), and then reads
 jobs from its socket and answers them, one at a time, until the other end is closed. Frames
-(`rove.serve.workers.children`) have the number of their job both ways.
+(`rove.serve.workers.children`) carry the number of their job both ways.
 
-It knows nothing between two jobs but what it may forget: compiled policies, and pictures that were
-made smaller (`Pictures`). Nothing that a job does ends it, except too much processor time (a timer
-that begins anew with each job, and ends the process: the last resort if nobody is left to kill it)
-and memory that is short even for an answer. Both take the job with them, and no other.
+Between two jobs it keeps only caches: compiled policies, and pictures that were made smaller
+(`Pictures`). No job can end it, except by too much processor time (a timer that starts anew with
+each job and kills the process: the last resort if the broker no longer can) and by memory that is
+too short even for an answer. Both lose that job and no other.
 
-Everything is imported and tried before it is confined: afterwards nothing can be imported, for no
-file can be opened. Neither NumPy nor Numba nor PyArrow is among it.
+Everything is imported and tried before the process is confined: afterwards nothing can be imported,
+because no file can be opened. It needs neither NumPy nor Numba nor PyArrow.
 
-Measured on two cores that others kept busy: it is there after 0.14 s at best and 0.6 at worst, and
-then has 30 MB. A small call takes it 35 µs, a picture of 100 KB 6 ms with a given quality and 23 ms
-to be no larger than 20 KB; one that it remembers takes 60 µs.
+Measured on two cores that other programs kept busy: it is ready after 0.14 s at best and 0.6 at
+worst, and then has 30 MB. A small call takes it 35 µs, a picture of 100 KB 6 ms with a given
+quality and 23 ms if it must fit in 20 KB; one from the cache takes 60 µs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from typing import Final
 
 import msgspec
 
-from rove.base.processes import end_with
+from rove.base.processes import NICE, end_with, lower_priority
 from rove.policy.images import Deadline, no_deadline
 from rove.policy.jobs import (
     CompileJob,
@@ -54,42 +54,40 @@ from rove.policy.limits import PolicyLimits
 from rove.policy.worker import deadline, picture, result_of
 from rove.serve.workers.children import HEADER, read_frame
 from rove.serve.workers.confinement import SOCKET_FD, confine
-from rove.serve.workers.matcher_start import NICE, stand_back
 
 OUT_OF_MEMORY: Final = 3
-"""What a worker ends with that has no memory left to say so."""
+"""The exit status of a worker that has no memory left for an answer."""
 PICTURES_BYTES_MAX: Final = 16 * 1024 * 1024
 _BUFFER_BYTES: Final = 256 * 1024
 
 
 class Order(msgspec.Struct, array_like=True):
-    """What a frame to a worker has in it."""
+    """The contents of a frame to a worker."""
 
     job: Job
     cpu_s: float
-    """Processor time after which the worker ends."""
+    """Processor time after which the worker is killed."""
 
 
 class Hello(msgspec.Struct, array_like=True):
-    """What the first frame from a worker has in it: it is there."""
+    """The contents of the first frame from a worker, which is ready now."""
 
     missing: tuple[str, ...]
-    """What it could not give up, for people."""
+    """Which rights it could not give up, for people."""
 
 
 class Pictures(Mapping[CompressionRequest, CompressionResult]):
-    """Pictures that were made smaller: makes what it does not remember, and forgets what it was
-    longest not asked for.
+    """A cache of pictures that were made smaller; a picture that is not in it is made.
 
-    With `isolation = "process"`, two hundred doctors with the same policy ask for the same picture
-    two hundred times.
+    With `isolation = "process"`, two hundred subscribers with the same policy ask for the same
+    picture two hundred times.
     """
 
     def __init__(self, bytes_max: int = PICTURES_BYTES_MAX) -> None:
-        """Remember no more than so many bytes, of what came and of what was made of it."""
+        """Keep at most this many bytes of original and smaller pictures."""
         self._bytes_max = bytes_max
         self.is_late: Deadline = no_deadline
-        """When the job is to end that asks."""
+        """Whether the present job has to end."""
         self._bytes = 0
         self._known: OrderedDict[CompressionRequest, CompressionResult] = OrderedDict()
 
@@ -120,7 +118,7 @@ def _size_bytes(request: CompressionRequest, made: CompressionResult) -> int:
     return len(request.image) + len(made.image) + len(made.text)
 
 
-class Worker:
+class PolicyWorker:
     """Does jobs."""
 
     def __init__(self) -> None:
@@ -150,7 +148,7 @@ class Worker:
         try:
             encoded = self._encoder.encode(answer)
         except (OverflowError, TypeError, ValueError) as error:
-            encoded = self._encoder.encode(_failure(order.job, f"cannot be handed on: {error}"))
+            encoded = self._encoder.encode(_failure(order.job, f"cannot be sent: {error}"))
         signal.setitimer(signal.ITIMER_PROF, 0)
         return encoded
 
@@ -159,15 +157,14 @@ class Worker:
             time_ms = job.time_ms if isinstance(job, CompressionJob) else job.limits.time_ms
             self._pictures.is_late = deadline(time.perf_counter, time_ms)
         is_brief = isinstance(job, RunJob) and job.cpu_ms
-        # Of what is to take no longer than others can wait, what counts is not how busy the machine
-        # is.
+        # A job with a limit of processor time is not blamed for a busy machine.
         clock = time.thread_time if is_brief else time.perf_counter
         try:
             return result_of(job, clock, self._pictures)
         except MemoryError:
             return _failure(job, "needs more memory than a worker may have", is_memory=True)
         except Exception as error:
-            # A fault of ours; it costs one answer.
+            # A bug of ours; it costs one answer.
             return _failure(job, f"the worker failed: {error!r}")
 
 
@@ -198,9 +195,9 @@ def arrived(m, me):
 """
 
 
-def rehearse(worker: Worker) -> None:
-    """Do once, on a small scale, all that a worker does: what is imported late, or read when it is
-    first needed, is there before no file can be opened."""
+def rehearse(worker: PolicyWorker) -> None:
+    """Do everything that a worker does once, on a small scale: what is imported or read at first
+    use must be loaded before files can no longer be opened."""
     for image in (*_drawn(), b"no picture"):
         for wish in (CompressionRequest(image, bytes_max=600), CompressionRequest(image[:-40], 10)):
             worker.answered(_order(CompressionJob(0, wish)))
@@ -215,7 +212,7 @@ def rehearse(worker: Worker) -> None:
 
 
 def _drawn() -> Iterator[bytes]:
-    """A picture of each kind; none without Pillow, and then none can be made smaller either."""
+    """A picture of each kind; none without Pillow, which makes pictures smaller."""
     try:
         from PIL import Image
     except ImportError:
@@ -231,17 +228,17 @@ def _order(job: Job) -> bytes:
 
 
 def main(fd: int, parent: int, memory_bytes: int) -> int:
-    """Serve the socket with this number; what the process ends with."""
-    stand_back(NICE)
+    """Serve the socket with this number; returns the exit status."""
+    lower_priority(NICE)
     end_with(parent)
     try:
-        worker = Worker()
+        worker = PolicyWorker()
         rehearse(worker)
-        # What was imported stays: looking for cycles in it would take its time, over and over.
+        # What was imported stays, so the garbage collector need not look through it each time.
         gc.collect()
         gc.freeze()
         missing = confine(fd, parent, memory_bytes)
-        # All is said, so that Python need not ask what it is.
+        # Family and kind are given, because Python may no longer ask the system for them.
         worker.serve(
             socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=SOCKET_FD), missing
         )
@@ -251,5 +248,5 @@ def main(fd: int, parent: int, memory_bytes: int) -> int:
 
 
 if __name__ == "__main__":
-    # At once: nothing here is to be kept, and what is left of it could not be tidied up anyway.
+    # At once: there is nothing to save, and finalizing needs rights that are gone.
     os._exit(main(*map(int, sys.argv[1:])))

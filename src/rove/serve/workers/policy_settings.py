@@ -11,9 +11,9 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from rove.base.processes import cores
 from rove.broker.policies.agents import Isolation
 from rove.policy.limits import PolicyLimits, Seconds
-from rove.serve.workers.children import cores
 
 WORKERS_MIN: Final = 2
 """Workers there may be on the smallest machine: long jobs leave one to the others."""

@@ -1,32 +1,31 @@
-"""Processes that do jobs for policies: started when there is something to do, fed, and buried.
+"""Worker processes for policies: started when there are jobs, sent to, watched and reaped.
 
-Each is a child with one end of a socket pair (`rove.serve.workers.children`), runs
-`rove.serve.workers.policy_process` and has given up whatever it does not need
-(`rove.serve.workers.confinement`). It does one job at a time. Whatever else was submitted waits
-here, in order, for the first that is free; sending ahead was left out, because a quick job would
-wait behind a slow one while another worker had nothing to do, and a worker is fed again in the
-callback in which its answer is read.
+Each is a child with one end of a socket pair (`rove.serve.workers.children`). It runs
+`rove.serve.workers.policy_process` and has given up all rights that it does not need
+(`rove.serve.workers.confinement`). It does one job at a time. Other jobs wait here, in order, for
+the first worker that is free. Sending jobs ahead was left out: a quick job would wait behind a slow
+one while another worker is idle, and a worker gets its next job in the callback that reads its
+answer.
 
-A job has its time and `GRACE_S` more, from when it is given to a worker that is there. Then the
-worker is killed, and the job is lost: a policy that runs too long stops by itself before that, so
-what is killed is what hangs in a library, or a worker that was stopped from outside. One that dies
-by itself takes the job with it that it was doing, and no other. Either is replaced when there is
-something to do. One that dies before it has begun is replaced too; if `STARTS_MAX` do so in a row,
-workers cannot be started here: jobs are refused for `RETRY_S`, then it is tried again.
+A job has its time limit and `GRACE_S` more, from when a running worker gets it. Then the worker is
+killed and the job is lost. A policy that runs too long stops by itself before that, so what is
+killed hangs in a library or was stopped from outside. A worker that crashes loses only the job that
+it was doing. Both are replaced when there are jobs. A worker that ends before it has started is
+replaced too; if `STARTS_MAX` do so in a row, workers cannot be started here: jobs are refused for
+`RETRY_S`, then the next job tries again.
 
-Nothing here waits: sockets do not block, and who dies is reaped in passing. Only starting a process
-holds the broker up, for as long as the system takes to make one, so that is done between two turns
-and one at a time. A thread for it was left out:
-Python would not let go meanwhile, and a process ends with the *thread* that started it where the
-system is asked to end it with the broker.
+Nothing here waits: sockets do not block, and processes are reaped in passing. Only starting a
+process blocks the broker, for as long as the system takes for it, so that is done between two turns
+and one at a time. A thread for it was left out: it would hold the interpreter's lock meanwhile, and
+where the system ends a process with its parent, the parent is the *thread* that started it.
 
-Measured on two cores that others kept busy: starting one holds the broker up for 0.6 to 4 ms; a
-small call is back 120 µs after it was submitted (the median; 5 ms for one in a hundred, which had
-to wait for a core), and costs the broker 70 µs; one worker does 3,500 of them in a second.
+Measured on two cores that other programs kept busy: starting a worker blocks the broker for 0.6 to
+4 ms; a small call is answered 120 µs after it was submitted (the median; 5 ms for one in a hundred,
+which had to wait for a core), and takes the broker 70 µs; one worker does 3,500 of them in a
+second.
 
-Answers are read with suspicion: one that is longer than its job allows, has another number, is of
-the wrong kind or sets what it may not is taken for a sign that the worker is no longer what it was,
-and it is killed.
+Answers are not trusted. A worker whose answer is longer than its job allows, has another number, is
+of the wrong kind or sets what it may not is taken for compromised and killed.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ import asyncio
 import math
 import os
 import signal
-import subprocess
 import time
 from collections import deque
 from collections.abc import Callable
@@ -43,7 +41,7 @@ from typing import Final
 
 import msgspec
 
-from rove.base.processes import told_of
+from rove.base.processes import Reaper, exit_reason
 from rove.lang.values import are_finite
 from rove.policy.jobs import (
     CompileJob,
@@ -68,26 +66,25 @@ from rove.serve.workers.policy_process import Hello, Order
 log = events("policies")
 
 GRACE_S: Final = 0.5
-"""How much longer than its time a job may take: for the way there and back, on a busy machine."""
+"""How much longer than its limit a job may take: for the round trip on a busy machine."""
 HELLO_S: Final = 60.0
-"""How long a worker may take to begin."""
+"""How long a worker may take to start."""
 STARTS_MAX: Final = 3
-"""So many that could not be started one after the other are no accident."""
+"""After this many failed starts in a row, workers are taken to be impossible here."""
 RETRY_S: Final = 5.0
-"""How long nobody is started then."""
+"""How long none is started then."""
 MEMORY_BYTES: Final = 512 * MIB
-"""What a worker may take beyond what it begins with and what calls may make: the largest picture
-that is read has 25 million pixels, and is there twice when it is made smaller."""
+"""What a worker may allocate beyond what it starts with and what calls may make: the largest
+picture that is read has 25 million pixels, and is in memory twice while it is made smaller."""
 _KEPT_VARIABLES: Final = ("PYTHONHOME", "PYTHONPATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
-"""Of the environment: what it may take to find Python."""
+"""Variables of the environment that Python may need to start."""
 _DYING_S: Final = 0.5
-"""How long one whose socket has closed may take to be gone."""
-_BURY_S: Final = 0.01
+"""How long a process may take to end after its socket was closed."""
 _ANSWER_BYTES: Final = MIB
-"""Of an answer, besides what its job allows."""
+"""The size of an answer, beyond what its job allows."""
 
 _PLAIN: Final = frozenset({int, bool, str, type(None)})
-"""Kinds of values of which policies may have every one."""
+"""Types whose every value a policy may have."""
 
 _answers: Final = msgspec.msgpack.Decoder(JobResult)
 _hellos: Final = msgspec.msgpack.Decoder(Hello)
@@ -99,7 +96,7 @@ _TRIAL: Final = RunJob(
 
 
 class _Task:
-    """A job that waits or is being done."""
+    """A job that waits or runs."""
 
     __slots__ = ("answer_bytes_max", "job", "message", "time_s")
 
@@ -118,27 +115,18 @@ class _Task:
 
 
 class _Worker(Child):
-    """A process, and what it does."""
+    """A worker process and its job."""
 
     is_there = False
-    """Whether it has said so."""
+    """Whether its first frame has arrived."""
     task: _Task | None = None
     given_at = 0.0
     timer: asyncio.TimerHandle | None = None
-    """When its patience ends who waits for it."""
-
-
-class _Dying(msgspec.Struct):
-    """A process that has ended or will have soon."""
-
-    process: subprocess.Popen[bytes]
-    kill_at: float
-    then: Callable[[int], None]
-    """What is done with its status."""
+    """The deadline of its start or its job."""
 
 
 class PolicyWorkers:
-    """All workers of a broker: what `rove.policy.jobs.Workers` asks for."""
+    """All workers of a broker; implements `rove.policy.jobs.Workers`."""
 
     def __init__(
         self,
@@ -150,11 +138,11 @@ class PolicyWorkers:
         grace_s: float = GRACE_S,
         hello_s: float = HELLO_S,
     ) -> None:
-        """Have at most so many; call `on_news` when the listener was told something."""
+        """Run at most this many; `on_news` is called when the listener was called."""
         self.listener: JobListener
         """To be set before the first job."""
         self.memory_bytes = memory_bytes
-        """What a worker may take beyond what it begins with; of those that are started later."""
+        """What a worker may allocate beyond what it starts with; a change is for later workers."""
         self._count = count
         self._loop = loop
         self._on_news = on_news
@@ -162,84 +150,80 @@ class PolicyWorkers:
         self._hello_s = hello_s
         self._workers: list[_Worker] = []
         self._waiting: deque[_Task] = deque()
-        self._dying: list[_Dying] = []
+        self._reaper = Reaper(loop)
         self._starting: asyncio.Handle | None = None
-        self._burying: asyncio.Handle | None = None
         self._failed_starts = 0
-        """Since the last one that went well."""
+        """Since the last successful one."""
         self._refused_until = 0.0
         self._why = ""
-        """Why none could be started."""
+        """Why the last start failed."""
         self._missing: tuple[str, ...] = ()
         self._is_closed = False
 
     @property
     def pids(self) -> list[int]:
-        """The processes that live, the oldest first."""
+        """Running processes, the oldest first."""
         return [worker.process.pid for worker in self._workers]
 
-    # -- what the pool wants ---------------------------------------------------------------------
+    # -- for the pool ----------------------------------------------------------------------------
 
     @property
     def count(self) -> int:
-        """How many jobs can be done at a time."""
+        """How many jobs can run at a time."""
         return self._count
 
     def submit(self, job: Job, time_ms: int) -> None:
-        """Have a job done; never waits."""
+        """Run a job; never waits."""
         if self._is_closed:
             return
         time_s = time_ms / 1000
         try:
             message = _encoder.encode(Order(job, time_s + self._grace_s))
         except (OverflowError, TypeError, ValueError) as error:
-            self._loop.call_soon(self._lose, job.number, "error", f"cannot be handed on: {error}")
+            self._loop.call_soon(
+                self._lose, job.number, "error", f"cannot be sent to a worker: {error}"
+            )
             return
         self._waiting.append(_Task(job, time_s, message))
-        self._feed()
+        self._dispatch()
 
     def clock(self) -> float:
-        """Seconds that only ever go on."""
+        """A monotonic clock, in seconds."""
         return time.perf_counter()
 
     def close(self) -> None:
-        """End all of them, now; nothing more is heard of any job."""
+        """Kill all of them; no job is reported any more."""
         self._is_closed = True
         self._waiting.clear()
         for worker in list(self._workers):
             self._let_go(worker)
-            worker.process.kill()
-            self._dying.append(_Dying(worker.process, 0.0, _ignore))
-        for handle in (self._starting, self._burying):
-            if handle is not None:
-                handle.cancel()
-        for dying in self._dying:
-            dying.process.kill()
-            dying.process.wait()
-        self._dying.clear()
+            self._reaper.add(worker.process, 0.0)
+        if self._starting is not None:
+            self._starting.cancel()
+        self._reaper.close()
 
-    # -- feeding ---------------------------------------------------------------------------------
+    # -- giving out jobs -------------------------------------------------------------------------
 
-    def _feed(self) -> None:
-        """Give what waits to those that are free, and start as many more as it needs."""
+    def _dispatch(self) -> None:
+        """Give waiting jobs to free workers, and start more workers if needed."""
         for worker in self._workers:
             if not self._waiting:
                 break
             if worker.is_there and worker.task is None:
                 self._give(worker, self._waiting.popleft())
         if self._starting is None and self._wants_more:
-            # Not within the broker's turn, and one at a time: it takes the system a while.
+            # Between turns and one at a time, because it blocks the broker.
             self._starting = self._loop.call_soon(self._start)
 
     @property
     def _wants_more(self) -> bool:
-        """Whether there are too few for what there is to do, and one more: starting one takes a
-        while on a busy machine, and a light job must not wait for it behind a long one."""
+        """Whether there are fewer workers than jobs and one more: starting takes a while on a busy
+        machine, and a light job must not wait for that behind a long one."""
         todo = len(self._waiting) + sum(worker.task is not None for worker in self._workers)
         return todo > 0 and len(self._workers) < min(self._count, todo + 1)
 
     def _start(self) -> None:
-        """Begin another, and see whether that is enough."""
+        """Start another, and then perhaps the next."""
         self._starting = None
         if not self._wants_more:
             return
@@ -252,12 +236,12 @@ class PolicyWorkers:
             worker = _Worker(*spawned(*arguments, environment=environment))
         except OSError as error:
             self._cannot_start(f"cannot be started: {error.strerror}")
-            self._feed()
+            self._dispatch()
             return
         self._workers.append(worker)
         self._loop.add_reader(worker.socket, self._arrived, worker)
-        worker.timer = self._loop.call_later(self._hello_s, self._never_came, worker)
-        self._feed()
+        worker.timer = self._loop.call_later(self._hello_s, self._not_started, worker)
+        self._dispatch()
 
     def _give(self, worker: _Worker, task: _Task) -> None:
         worker.task = task
@@ -278,28 +262,28 @@ class PolicyWorkers:
         if not worker.outgoing:
             self._loop.remove_writer(worker.socket)
 
-    # -- what they say ---------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------
 
     def _arrived(self, worker: _Worker) -> None:
         self._read(worker)
         if not self._is_closed:
-            self._feed()
+            self._dispatch()
 
     def _read(self, worker: _Worker) -> None:
-        """Take what a socket has, and hand it on."""
+        """Read a socket, and pass on what it has."""
         if worker not in self._workers:
             return
         is_open = worker.receive()
         try:
-            self._hear(worker)
+            self._take_frames(worker)
         except (Unreadable, msgspec.MsgspecError, RecursionError) as error:
-            self._kill(worker, "error", f"said what makes no sense: {error}")
+            self._kill(worker, "error", f"sent an invalid message: {error}")
             return
         if not is_open and worker in self._workers:
             self._let_go(worker)
-            self._bury(worker.process, lambda status: self._died(worker, status))
+            self._reaper.add(worker.process, _DYING_S, lambda status: self._died(worker, status))
 
-    def _hear(self, worker: _Worker) -> None:
+    def _take_frames(self, worker: _Worker) -> None:
         if not worker.is_there:
             frame = worker.next_frame(_ANSWER_BYTES)
             if frame is None:
@@ -311,7 +295,7 @@ class PolicyWorkers:
             return
         answer = _answers.decode(frame[1])
         if task is None or not fits(answer, task.job):
-            raise Unreadable("an answer to what it was not asked")
+            raise Unreadable("an answer without a job")
         answer.is_lost = False
         answer.took_s = min(max(0.0, answer.took_s), time.perf_counter() - worker.given_at)
         worker.task = None
@@ -329,35 +313,34 @@ class PolicyWorkers:
                 "a worker is less confined than it should be", missing="; ".join(hello.missing)
             )
 
-    # -- how they end ----------------------------------------------------------------------------
+    # -- the end of a worker ---------------------------------------------------------------------
 
     def _overdue(self, worker: _Worker, task: _Task) -> None:
-        """A job should be done by now."""
-        # The broker may have been the one that did nothing for so long.
+        """The time of a job is over."""
+        # Perhaps it was the broker that was busy for so long, and the answer is there.
         if worker.outgoing and worker.flush():
             self._set_timer(worker)
             return
         self._read(worker)
         if worker in self._workers and worker.task is task:
             self._kill(worker, "time", f"took longer than {task.time_s * 1000:.0f} ms")
-        self._feed()
+        self._dispatch()
 
-    def _never_came(self, worker: _Worker) -> None:
+    def _not_started(self, worker: _Worker) -> None:
         self._read(worker)
         if worker in self._workers and not worker.is_there:
-            self._kill(worker, "error", f"did not begin within {self._hello_s:g} s")
+            self._kill(worker, "error", f"did not start within {self._hello_s:g} s")
 
     def _kill(self, worker: _Worker, kind: LostKind, why: str) -> None:
-        """End one for a reason; what it was doing is lost."""
+        """Kill a worker for this reason; its job is lost."""
         self._let_go(worker)
-        worker.process.kill()
-        self._bury(worker.process, _ignore)
+        self._reaper.add(worker.process, 0.0)
         log.warning("a worker was killed", pid=worker.process.pid, why=why)
         self._gone(worker, kind, f"{why}, and was killed")
 
     def _died(self, worker: _Worker, status: int) -> None:
-        """One has ended by itself, or by somebody's hand."""
-        why = told_of(status)
+        """A worker has ended by itself, or was killed from outside."""
+        why = exit_reason(status)
         log.warning("a worker has died", pid=worker.process.pid, why=why)
         if status in (-signal.SIGPROF, -signal.SIGXCPU):
             self._gone(worker, "time", "used too much processor time, and was killed")
@@ -371,7 +354,7 @@ class PolicyWorkers:
             self._lose(worker.task.job.number, kind, why)
         elif not worker.is_there:
             self._cannot_start(why)
-        self._feed()
+        self._dispatch()
 
     def _lose(self, number: int, kind: LostKind, why: str) -> None:
         if not self._is_closed:
@@ -389,11 +372,11 @@ class PolicyWorkers:
         self._refuse()
 
     def _refuse(self) -> None:
-        """Nobody will come for what waits; unless somebody is there who will."""
+        """Refuse the waiting jobs, unless there is a worker that can do them."""
         if not self._workers:
             waiting, self._waiting = self._waiting, deque()
             for task in waiting:
-                # No policy is to blame for that.
+                # Not "error": the policy is not to blame.
                 self._lose(task.job.number, "crowded", f"no worker can be started: {self._why}")
 
     def _let_go(self, worker: _Worker) -> None:
@@ -403,30 +386,10 @@ class PolicyWorkers:
         self._loop.remove_writer(worker.socket)
         worker.socket.close()
 
-    def _bury(self, process: subprocess.Popen[bytes], then: Callable[[int], None]) -> None:
-        self._dying.append(_Dying(process, time.monotonic() + _DYING_S, then))
-        if self._burying is None:
-            self._burying = self._loop.call_soon(self._reap)
-
-    def _reap(self) -> None:
-        """See who has ended; whoever should have and has not is killed."""
-        self._burying = None
-        dying, self._dying = self._dying, []
-        for each in dying:
-            status = each.process.poll()
-            if status is not None:
-                each.then(status)
-                continue
-            if time.monotonic() >= each.kill_at:
-                each.process.kill()
-            self._dying.append(each)
-        if self._dying and self._burying is None:
-            self._burying = self._loop.call_later(_BURY_S, self._reap)
-
 
 def tried() -> tuple[tuple[str, ...], float]:
-    """Start one, and have it do something: what it could not give up, and how long it took in
-    seconds; OSError if it does not work here. Waits, so it is not for a broker."""
+    """Start a worker and run a job: which rights it could not give up, and how many seconds it
+    took; OSError if that fails. It waits, so it is not for a running broker."""
     began = time.perf_counter()
     process, end = spawned(policy_process.__name__, str(MEMORY_BYTES))
     try:
@@ -434,29 +397,29 @@ def tried() -> tuple[tuple[str, ...], float]:
             end.settimeout(HELLO_S)
             hello = read_frame(stream)
             if hello is None:
-                raise OSError(f"a worker {told_of(process.wait())}")
+                raise OSError(f"a worker {exit_reason(process.wait())}")
             message = _encoder.encode(Order(_TRIAL, HELLO_S))
             end.sendall(HEADER.pack(len(message), _TRIAL.number) + message)
             answer = read_frame(stream)
             if answer is None:
-                raise OSError(f"a worker {told_of(process.wait())}")
+                raise OSError(f"a worker {exit_reason(process.wait())}")
     finally:
         process.kill()
         process.wait()
     ran = _answers.decode(answer[1])
     if not isinstance(ran, RunResult) or not isinstance(ran.result, Completed):
-        raise OSError(f"a worker says {ran}")
+        raise OSError(f"a worker answered {ran}")
     return _hellos.decode(hello[1]).missing, time.perf_counter() - began
 
 
 def memory_bytes_of(limits: PolicyLimits) -> int:
-    """What a worker may take so that a call can reach its own limit first. What a call makes is
-    counted as it is written; in Python it is several times as large."""
+    """What a worker may allocate so that a call reaches its own limit first. The limit of a call
+    counts values as they are written; in Python they are several times as large."""
     return MEMORY_BYTES + 4 * limits.memory_bytes_max
 
 
 def fits(answer: JobResult, job: Job) -> bool:
-    """Whether this could be what a worker says that does what it should."""
+    """Whether this can be an honest worker's answer to a job."""
     if answer.number != job.number:
         return False
     if isinstance(job, CompressionJob):
@@ -487,14 +450,14 @@ def _are_sent(result: Completed, job: RunJob) -> bool:
     limits, came, size_bytes = job.limits, frozenset(job.user), 0
     for one in outputs:
         size_bytes += one.size_bytes
-        # Nobody can make others: they might be such as no client may be sent.
+        # A policy cannot make new properties: they might be ones that no client may receive.
         if not came.issuperset(one.user):
             return False
     return len(outputs) <= limits.outputs_max and size_bytes <= limits.output_bytes_max
 
 
 def _is_plain(value: object, *, bytes_too: bool) -> bool:
-    """Whether there is nothing in it that policies do not have."""
+    """Whether it consists of values that policies can have."""
     waiting = [value]
     while waiting:
         each = waiting.pop()
@@ -518,7 +481,3 @@ def _cancel(worker: _Worker) -> None:
     if worker.timer is not None:
         worker.timer.cancel()
         worker.timer = None
-
-
-def _ignore(status: int) -> None:
-    """Of one that was killed it is known why."""

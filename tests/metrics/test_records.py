@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rove.metrics.naming import kind_of, labels_of, labels_text, metric_name, split_series
+from rove.metrics.records import kind_of, labels_of, labels_text, split_series
+from rove.metrics.world_readings import metric_name
 
 NAMES = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]*", fullmatch=True)
 

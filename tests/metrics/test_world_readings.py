@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rove.metrics.database import Reading
-from rove.metrics.worlds import world_beginning, world_readings
+from rove.metrics.world_readings import initial_readings, world_readings
 from rove.world.runs.scenario_run import RunSample
 
 
@@ -37,5 +37,5 @@ def test_audiences_are_told_from_engines() -> None:
 
 def test_only_counters_begin_at_nothing() -> None:
     sample = Own(1.0, "area", {"subscriptions": 3, "subscribes": 9})
-    (one,) = world_beginning(sample, "r", "d", 100.0)
+    (one,) = initial_readings(sample, "r", "d", 100.0)
     assert (one.metric, one.at, one.value) == ("rove_world_subscribes_total", 100.0, 0.0)
