@@ -1,12 +1,13 @@
-"""What instruments of a world publish, over a real broker: each subscriber is a client of its own.
+"""Publications of a world's instruments over a real broker: each subscriber is a client.
 
-For scenarios without engines (a ward, air), which have nothing else to say over a broker. The world
-goes on in real time in this process and publishes what its instruments say; every subscriber of
-every audience connects, with its text, its variables, its policy, and a simulated device if it has
-one, which reports as a real one would. So the broker does all that `rove.world.feeds.audiences` and
-`rove.world.feeds.devices` do in process, and policies run where they always run.
+For scenarios without engines (a hospital ward, air). The world runs in real time in this process
+and publishes what its instruments measure. Every subscriber of every audience connects, with its
+filter expression, its variables, its policy, and a simulated device if it has one, which reports as
+a real one would. So the broker does everything that `rove.world.feeds.audiences` and
+`rove.world.feeds.devices` do in process, and policies run in the broker.
 
-One process for all: what takes time here is the broker; clients that only count take little.
+One process for all clients suffices: the broker takes most of the time; clients that only count
+take little.
 """
 
 from __future__ import annotations

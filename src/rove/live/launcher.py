@@ -1,17 +1,17 @@
-"""A world over a real broker, in real time: starts a process for each role, and adds up.
+"""A world over a real broker, in real time: starts a process for each role, and sums up.
 
-There are as many servers as the scenario or `servers` says, `hosts` processes that share the
-clients among them, and one for the interest-management service where an engine needs it; besides
-the broker, which is one that runs already or one that is started for this. Each is a process of its
-own (`rove.live.role_process`), so each is scaled on its own.
+There are as many servers as the scenario or `servers` specifies, `hosts` processes that share the
+clients among them, and one for the interest-management service if an engine needs it; the broker is
+a running one or is started for this. Each is a process (`rove.live.role_process`), so each is
+scaled separately.
 
-They are told once when tick 0 is, and are then on their own until the end. What they report once a
-second is added up here, and their hashes are compared: everybody has the same history, or the run
-ends. It also ends when a process does, with its name and its last words; nothing is left behind,
-neither processes nor, on the broker, anything retained.
+All processes get the time of tick 0 and then run independently until the end. Their reports, once a
+second, are summed up here, and their hashes are compared: all have the same history, or the run
+ends. It also ends when a process does, with its name and last lines. Nothing is left behind,
+neither processes nor retained messages on the broker.
 
-Considered: `multiprocessing`. Its workers come with the memory and the signals of who started
-them; a program that reads a line and writes lines can be started by hand, and on another machine.
+Considered: `multiprocessing`. Its workers inherit memory and signal handlers of their parent; a
+program that reads a line and writes lines can be started by hand, and on another machine.
 """
 
 from __future__ import annotations

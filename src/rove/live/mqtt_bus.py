@@ -1,20 +1,20 @@
 """The bus of a world over a real broker: subscriptions and publications of one process, by MQTT.
 
-`MqttBus` does what `rove.world.engines.bus` says with connections of its own, `BusConnection`, one
-for each client, server or service that the process plays. Joining a topic is a SUBSCRIBE, placing a
-rectangle one with a text of Rove's language, placing it again one more with the same identifier,
-which replaces it without a gap. What is said within a tick is collected and written to each
-connection at once; what arrives is only put on a list, with the moment, until the turn.
+`MqttBus` implements `rove.world.engines.bus` with one `BusConnection` for each client, server or
+service that the process plays. Joining a topic is a SUBSCRIBE, placing a rectangle one with a
+filter expression, replacing it one more with the same identifier, which replaces it without a gap.
+The packets of a tick are collected and written to each connection at once; what arrives is kept in
+a list, with its time, until the turn.
 
-A player that is cut off has lost its place in the world anyway, so a lost connection ends the
-process, with the reason (`rove.live.connections`).
+A player whose connection is lost has lost its place in the world anyway, so a lost connection ends
+the process, with the reason (`rove.live.connections`).
 
-Subscription identifiers tell by what a message was found. All clients give the same topic the same
-identifier: the broker then writes a notification once for all of them, not once for each.
+Subscription identifiers show by which subscription a message was found. All clients give the same
+topic the same identifier: the broker then encodes a notification once for all of them.
 
-Differences to the bus in process, which are those of a network: what is published reaches nobody
-before a later turn; the order is that of arrival; and a rectangle moves from the moment in which
-the broker accepts it, so one that moves is larger by what it goes in `LATE_S`.
+Differences to the bus in process are those of a network: a publication reaches nobody before a
+later turn; the order is that of arrival; and a rectangle moves from the moment at which the broker
+accepts it, so a moving one is larger by its way in `LATE_S`.
 """
 
 from __future__ import annotations

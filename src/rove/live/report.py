@@ -1,9 +1,9 @@
-"""What a run of a world gives, for analysis and for the metrics database.
+"""Results of a run of a world, for analysis and for the metrics database.
 
-Analysis gets Parquet: a row for each engine (or audience) and sample, a column for each figure.
-The metrics database gets the run, and readings of the same shape as those of a broker:
-`rove_world_subscriptions` with `engine="area",run="…",scenario="dense"`, so whatever draws the one
-draws the other. The seconds of the world count from the moment when the run began.
+For analysis they are Parquet: a row for each engine (or audience) and sample, a column for each
+figure. The metrics database gets the run, and readings of the same shape as those of a broker:
+`rove_world_subscriptions` with `engine="area",run="…",scenario="dense"`, so the same charts draw
+both. The seconds of the world count from the moment when the run began.
 
 A virtual minute has sixty samples of four engines: 28 KB of Parquet, or 3,900 readings and 600
 roll-ups, which SQLite takes in 0.1 s.

@@ -1,18 +1,19 @@
 """A process of a live world: one role, its connections to the broker, and the clock.
 
-`python -m rove.live.role_process` reads its job as a line of JSON, prepares, says that it is ready,
-is told when the world begins and then plays tick after tick until the end of the scenario, or of
-its standard input. What it has to report are lines, too: `rove.live.launcher` starts such
-processes and listens to them. Which moment a tick is at follows from the beginning alone, so
-processes need not talk to each other to keep step; one that is late catches up.
+`python -m rove.live.role_process` reads its job as a line of JSON, prepares, reports that it is
+ready, gets the time of tick 0 and then plays tick after tick until the end of the scenario, or of
+its standard input. Its reports are lines, too: `rove.live.launcher` starts such processes and reads
+them. The moment of each tick follows from that of the first, so processes need not communicate to
+keep step; one that is late catches up.
 
-What a role does at a tick is `rove.live.engine_roles`. Here is what that room must not have:
-sockets, and the time. Of each update that arrives it is noted how long after its tick's moment
-that was: computing the tick, encoding, the broker, decoding, and whatever had to wait for a core.
-The first `SETTLING_S` do not count, when everybody arrives at once.
+`rove.live.engine_roles` has what a role does at a tick; here are the sockets and the clock. The
+delay of each update is measured from the moment of its tick to its arrival: computing the tick,
+encoding, the broker, decoding, and waiting for a core. The first `SETTLING_S`, in which everybody
+connects, do not count. Delays are counted for each client in a histogram with steps of 2 %, a few
+kilobytes.
 
-Commands come by MQTT, for a tick that is some way ahead. One that comes too late ends the process:
-others may have obeyed it, and there would be two histories.
+Commands come by MQTT, for a tick some way ahead. One that arrives too late ends the process: others
+may have executed it, and there would be two histories.
 """
 
 from __future__ import annotations

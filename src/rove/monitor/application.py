@@ -1,9 +1,9 @@
-"""The monitor's routes: the page, its data, and the one WebSocket.
+"""The monitor's routes: the page, its data, and one WebSocket.
 
-It decides nothing about the world or the broker. What it has from a broker it asks for with the
-visitor's own name (`access`), what it has from the metrics database it reads in threads, and
-what moves comes from the hub (`live`). Every answer carries the headers that keep a browser from
-running, framing or loading anything that is not the monitor's own.
+No decisions about the world or the broker are made here. The broker is asked with the visitor's own
+credentials (`logins`), the metrics database is read in threads, and live data comes from
+`live_updates`. Every answer carries headers that keep a browser from running, framing or loading
+anything that is not part of the monitor.
 """
 
 from __future__ import annotations

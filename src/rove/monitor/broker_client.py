@@ -1,10 +1,9 @@
-"""The broker's HTTP interface, asked on behalf of visitors.
+"""The client for the broker's HTTP interface, used on behalf of visitors.
 
-Connections are kept and used again, a few at a time, in threads: the standard library's client does
-all of HTTP that a broker speaks, TLS included, and a request a second needs no more. What was asked
-within the last second is not asked again, by the same visitor or another with the same identity,
-and a question that is under way is waited for: twenty pages cost the broker one request a second
-for each route. Passwords are passed on as they came and are never written anywhere.
+A few connections are kept open and used from threads: the standard library's client supports all of
+HTTP that a broker uses, including TLS, and a request a second needs no more. Answers are cached for
+a second for each identity, and a request that is under way is shared: twenty pages cost the broker
+one request a second for each route. Credentials are passed on unchanged and never written anywhere.
 """
 
 from __future__ import annotations

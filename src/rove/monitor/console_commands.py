@@ -1,8 +1,8 @@
-"""What can be said in the console: the commands of the world, and a few about the stage.
+"""Commands of the console: those of the world, and a few that start and stop worlds.
 
-A closed grammar; nothing that is typed is ever run as code, and a scenario is one of those that are
-shipped or that the monitor was started with, never a path that a visitor names. The words of the
-world are `rove.world.people.commands`; here are those that begin, halt and end a world.
+The grammar is closed: input is never run as code, and a scenario is a shipped one or the one that
+the monitor was started with, never a path from a visitor. `rove.world.people.commands` has the
+commands of the world; here are those that begin, pause and end one.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What pages see live: one hub that hears the stage, and a page for each WebSocket.
+"""Live updates of the world for all open pages, and one connection for each page.
 
-The hub keeps what the stage said last (`Motion`, `ClientAreas`, the state, the newest sample), so a
-page that comes late is given a whole frame at once, and one that was too slow gets, in one frame,
-everything since the frame that it saw last. Nothing is queued but answers and notes, and of those
-only so many. A frame is made once and sent to all pages that are equally far.
+`LiveUpdates` keeps the latest state of the world process (`Motion`, `ClientAreas`, state, sample).
+So a page that connects late gets everything in one frame, and a slow page gets in one frame all
+changes since its last. Only answers and notes are queued, up to a limit. A frame is encoded once
+for all pages that have the same one as their last.
 
-A page is not trusted: what cannot be read is answered with a note and otherwise ignored, and who
-says too much too fast is told so.
+Pages are not trusted: messages that cannot be decoded are answered with a note and ignored, and
+commands beyond the rate limit are refused.
 """
 
 from __future__ import annotations

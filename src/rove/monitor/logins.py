@@ -1,20 +1,18 @@
-"""Who looks, and what they may: the broker's own rules, and none of the monitor's.
+"""Authentication of visitors: the broker's rules apply, and the monitor adds none.
 
-With a broker, a visitor is whom the broker says: whoever it lets in may look, whom it lets
-administer may change the world. A visitor without a name is asked for there as one without a name,
-but only if the request was made on this machine: the monitor asks from this machine for everybody,
-and the broker may trust it. Whoever comes from elsewhere logs in, with a name that the broker
-knows. Without a broker everybody on this machine may do everything, and from elsewhere only who has
-the key. (To ask with the monitor's own right was considered, and then the rules would have to be
-written twice.)
+With a broker, its answer decides: users who may connect may look, and administrators may change the
+world. A visitor without a login counts as an anonymous user of the broker, but only on this
+machine: the broker may trust the address of the monitor, so anonymous requests from elsewhere are
+refused. Without a broker everybody on this machine may do everything, and visitors from elsewhere
+need the key. (Asking the broker with rights of the monitor would require a second copy of its rules
+here.)
 
-A login is a cookie, 32 random bytes that no script can read and that no foreign site makes a
-browser send. It stands for the password, which is kept in memory until the login ends: the broker
-is asked with it, so whoever is locked out there is locked out here at the next request.
+A login is a cookie of 32 random bytes that scripts cannot read and that browsers do not send to
+other sites. It stands for the password, which stays in memory until the login ends and goes with
+every request to the broker, so a user who is locked out there is locked out here at the next one.
 
-A page of another site must not reach a monitor on this machine through the browser of whoever looks
-at it: requests are known by `Origin`, by `Sec-Fetch-Site` and, where names are turned (DNS
-rebinding), by a `Host` that is not this machine's.
+Pages of other sites must not reach a monitor through the browser of a user: `rove.base.http` has
+the checks of `Origin`, `Sec-Fetch-Site` and `Host`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The metrics database as the page asks for it: series, points and runs.
+"""Series, points and runs of the metrics database, as the page needs them.
 
-Questions are answered in threads, a few at a time, and the same question within a second is the
-same answer: twenty pages with the same charts cost what one does. The database is opened with the
-first question, and again if it was away.
+Queries run in threads, a few at a time, and results are cached for a second: twenty pages with the
+same charts cost what one does. The database is opened with the first query, and again after it was
+unavailable.
 """
 
 from __future__ import annotations

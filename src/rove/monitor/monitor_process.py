@@ -1,7 +1,7 @@
-"""A monitor as a child: started beside a broker, a demonstration or a benchmark, and gone with it.
+"""A monitor as a child process, beside a broker, a demonstration or a benchmark.
 
-The child holds one end of a pipe as its standard input and ends when the other end is closed, so
-it is gone even if whoever started it was killed and could not say so.
+The child's standard input is a pipe, and it ends when the other end is closed. So it ends even if
+its parent was killed.
 """
 
 from __future__ import annotations

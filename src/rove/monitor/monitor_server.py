@@ -1,6 +1,6 @@
-"""The monitor as a process: one port, a stage beside it, and an end in good order.
+"""The monitor's server: one port, a process that plays the world, and an orderly shutdown.
 
-Uvicorn's own server is used here, unlike in the broker: nobody's messages wait while it polls.
+Uvicorn's own server is used here, unlike in the broker, because no messages wait while it polls.
 """
 
 from __future__ import annotations

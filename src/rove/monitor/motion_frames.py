@@ -1,13 +1,13 @@
-"""Where everybody is, in few bytes: legs that were told, and whatever can be foreseen from them.
+"""Positions of all entities in few bytes: a frame has only what cannot be predicted.
 
-Whoever was told a leg (where, how fast, when) knows where somebody is until the leg ends. So only
-those are sent whose real place leaves what is foreseen by more than `TOLERANCE_M`, or would before
-the next tick. Walkers cost a leg for each bend of their way; vehicles, which accelerate all the
-time, cost one for every decimetre they would be wrong.
+A receiver that has an entity's *leg* (where, how fast, since when) can compute its place until the
+leg ends. So an entity is sent only when its place differs from the prediction by more than
+`TOLERANCE_M`, or would before the next tick. Walkers cost one leg for each bend of their way;
+vehicles, which accelerate all the time, one for every decimetre of error.
 
-Both ends keep the same table, `Motion`: the stage to find out what has to be told, the monitor to
-give a page that comes late, or was too slow, everything since the tick that it saw last. Numbers
-are rounded before they are compared, so that both ends and the page have the same ones.
+Both ends keep the same table, `Motion`: the world process to find what has to be sent, the monitor
+to bring a page up to date that connects late or was too slow. Numbers are rounded before they are
+compared, so both ends and the page have the same values.
 
 Considered: positions as 16-bit fractions of the map at every tick; 40 KB a tick for 10,000, ten
 times the goal. A frame, little endian and aligned to 4 bytes:

@@ -1,10 +1,10 @@
-"""The files of the page, read and compressed once, and given out with a strong ETag.
+"""The files of the page, read and compressed once, and served with a strong ETag.
 
-All of them together are some hundred kilobytes, so they stay in memory; what is not there when the
-monitor starts does not exist for it, and no path of a request ever reaches the file system.
+Together they are some hundred kilobytes, so they stay in memory. Files that are missing when the
+monitor starts do not exist for it, and no path of a request ever reaches the file system.
 
-Comments of scripts that fill whole lines stay at home, a seventh of everything; the empty lines in
-their place keep the numbers of the others. Considered: a minifier. It would be a build step.
+Full-line comments of scripts, a seventh of all bytes, are not sent; empty lines in their place keep
+the line numbers. Considered: a minifier, which would be a build step.
 """
 
 from __future__ import annotations

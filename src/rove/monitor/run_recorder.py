@@ -1,8 +1,8 @@
-"""Samples of the world on the stage, into the metrics database.
+"""Records samples of the world that is played in the metrics database.
 
 Readings go through a recorder, which never waits. The row of a run is written in a thread, and
-again with the next sample if the database was away. Time is the wall's, not the world's: charts of
-a world stand beside those of a broker, and a world that was paused has a gap there.
+again with the next sample if the database was unavailable. Times are of the wall clock, not of the
+world: charts of a world are shown beside those of a broker, and a paused world leaves a gap.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The monitor's end of the stage: starts the process that plays, hears it, and talks to it.
+"""Starts the process that plays the world and exchanges messages with it.
 
-Spawned, not forked: the monitor has threads and an event loop, and none of that may be copied. A
-thread reads what the process says and hands it to the loop, another writes what it is asked, so the
-loop never waits for a world that is busy. What cannot be written because a world is being made for
-a long time is refused, not kept without bound.
+The process is spawned, not forked, because the monitor has threads and an event loop. One thread
+reads its messages and passes them to the loop, another writes requests, so the loop never waits for
+a busy world. If too many requests wait (making a large world takes seconds), further ones are
+refused; there is no unbounded queue.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
-"""The stage's end of the stage: plays a scenario in real time, in a process of its own.
+"""The process that plays a world in real time: its loop, its commands and what it reports.
 
-A tick is taken when its time has come. Where the machine is too slow for that, the world falls
-behind: what is more than `BEHIND_S_MAX` late is not made up for, time goes on more slowly, and
-`speed` says by how much. A scenario that has come to its end goes on living until somebody says
-`end`.
+A tick is computed when its time has come. On a machine that is too slow the world lags: delays of
+more than `BEHIND_S_MAX` are not made up for, so world time runs more slowly, and `speed` gives the
+ratio. After the last second of its scenario a world continues until the command `end`.
 
-What is said comes in and answers and frames go out through one pipe, in the order in which they
-happened: JSON, or a frame of `rove.monitor.motion_frames` as it is. When the other end is gone so
-is this process.
+Requests, answers and frames share one pipe, in the order in which they happened: JSON, or frames of
+`rove.monitor.motion_frames`. The process ends when the other end of the pipe is closed.
+
+`world_view` is what the page draws of a run: the map and its inhabitants, once for each run, as
+JSON. Coordinates are metres, rounded to centimetres: more is invisible, and half of the bytes are
+digits. Above 30,000 tiles a picture shows only a grey haze, so they are left out. The shipped town
+with 200 players takes 87 KB, the open plain with its 8,000 tiles 361; compressed 22 and 55.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What clients listen to, as each engine has it in its publish/subscribe system.
+"""The interest of clients as each engine has it in its publish/subscribe system.
 
-Not as it ought to be: rectangles of an area-based engine where they are evaluated now (by a design
-that lags, where they were a moment ago), the tiles of a tile-based one, the topics of an
-object-based one and the rectangles by which its interest management goes. For pictures and the
+These are not the ideal areas: rectangles of an area-based engine where they are evaluated now (a
+design that lags has them where they were a moment ago), the tiles of a tile-based one, the topics
+of an object-based one and the rectangles that its interest management uses. For pictures and the
 monitor; costs a copy of the rectangles, 0.1 ms for 1,000 clients.
 """
 

@@ -1,10 +1,10 @@
-"""A publish/subscribe system in process, all arrays: the bus of a world in virtual time.
+"""A publish/subscribe system in one process, on arrays: the bus of a world in virtual time.
 
-What `rove.world.engines.bus` says, for whole batches at once. Receivers are found when something is
-published: those of a topic by a table of sorted pairs, those of a place by a grid that is made for
-the batch (`pair_kernels`, `area_kernels`; the latter says why not by `rove.match`). A turn only
-puts together what was found. The answers are those of `rove.match.Matcher` for the texts that would
-be sent over MQTT, for every design; the tests compare them.
+It implements `rove.world.engines.bus` for whole batches. Receivers are found at publication: for a
+topic by a table of sorted pairs, for a place by a grid that is made for the batch (`pair_kernels`,
+`area_kernels`; the latter explains why `rove.match` is not used). A turn only collects the results.
+The answers are those of `rove.match.Matcher` for the filter expressions that would be sent over
+MQTT, for every design; the tests compare them.
 
 Measured with 15 receivers for each publication: 1,000 updates, published among as many rectangles,
 take 0.23 ms, of which 0.04 ms are for counting bytes, and 10,000 take 2.6 ms; by topic it is 0.16

@@ -1,15 +1,16 @@
-"""Subscribers whose devices have a battery, a display and a network, and policies that know them.
+"""Simulated devices of subscribers: a battery, a display and a network, and the policies that use
+them.
 
-An audience (`rove.world.feeds.audiences`) says who is told what. Here is what happens between that
-and the person who reads it: the policy of a subscriber decides what is sent instead, the link loses
-what it cannot carry in time, receiving empties the battery, and every so often the device reports
-how it is, from which `me.network` comes as in the broker. All in virtual time, with the agent that
-the broker has (`rove.policy.agents`) and the devices that clients are tested with
+An audience (`rove.world.feeds.audiences`) determines who is notified. This module simulates the way
+from there to the reader: the policy of a subscriber decides what is sent instead, the link drops
+what it cannot carry in time, receiving drains the battery, and the device reports its state
+periodically, which gives `me.network` as in the broker. All is in virtual time, with the broker's
+own agents (`rove.policy.agents`) and the devices that clients are tested with
 (`rove.client.devices`).
 
-An audience without a policy may have devices, too: then everything is sent, and it can be seen what
-that costs. What is sent is shown to the device at its moment; a picture that two subscribers want
-alike is made smaller for each, since nothing waits for it here.
+An audience without a policy may have devices too: then everything is sent, which shows its cost.
+Notifications reach the device at their time. A picture for two subscribers is compressed for each,
+since nothing waits for it here.
 """
 
 from __future__ import annotations

@@ -1,20 +1,19 @@
-"""A ward of intensive care: monitors that publish numbers often, and pictures now and then.
+"""A ward of intensive care: monitors that publish vital signs often, and pictures now and then.
 
-What makes such a ward a problem is that a pulse is a few bytes and an electrocardiogram is a
-picture of a hundred thousand, that both come all the time, and that the pulse of a patient in
-trouble must get through. So patients drift around values of their own and have *episodes* (the
-heart races, it slows, oxygen falls, pressure falls) that come and go within minutes, and pictures
-are real PNG files, drawn from the signal that the pulse says.
+The difficulty of such a ward: a pulse is a few bytes, an electrocardiogram is a picture of a
+hundred thousand, both come all the time, and the pulse of a patient in trouble must get through. So
+patients drift around values of their own and have *episodes* (fast or slow heart, low oxygen, low
+pressure) that come and go within minutes, and pictures are real PNG files, drawn from the signal of
+the pulse.
 
     ward/PATIENT/vitals   patient, pulse (a minute), spo2 (%), systolic, diastolic (mmHg), x, y
     ward/PATIENT/ecg      patient, pulse, width, height, ecg (the picture, bytes)
 
-PNG because it needs nothing but zlib. Its data is stored, not compressed: the bytes are then the
-same everywhere (libraries of zlib compress differently), the size is known, and a policy that makes
-pictures smaller has something to do. The paper has a grain, as a scan has: without it a picture
-would be a few lines that can be written down in a kilobyte, and quality would be nothing to choose.
-A picture has 100,328 bytes and takes 0.5 ms; 100 patients with one every 10 s, 0.8 ms of processor
-time a tick of 0.1 s.
+PNG needs nothing but zlib. Its data is stored, not compressed: the bytes are then the same
+everywhere (libraries of zlib compress differently), the size is known, and a policy that compresses
+pictures has an effect. The paper has a grain, like a scan; without it a picture would compress to a
+kilobyte, and quality would not matter. A picture has 100,328 bytes and takes 0.5 ms; 100 patients
+with one every 10 s, 0.8 ms of processor time a tick of 0.1 s.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a scenario has besides people: traffic, sensors and monitors, and who subscribes to them.
+"""What a scenario has besides people: traffic, sensors and monitors, and their subscribers.
 
-`Instruments` puts them into a world before it begins and is asked after each tick what is
-published; `audiences_of` makes the subscribers. Each part draws from a random generator of its own,
-made of the scenario's seed: with or without an audience, with more sensors or fewer, the people of
-a world do the same.
+`Instruments` adds them to a world before it begins and returns the publications of each tick;
+`audiences_of` makes the subscribers. Each part has a random generator of its own, derived from the
+scenario's seed: with or without an audience, with more sensors or fewer, the people of a world do
+the same.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What inhabitants do of their own accord.
+"""Behaviours: what inhabitants do without commands.
 
-A behaviour is a small class. It is asked for a decision when somebody has nothing to do (arrived,
-or waited long enough) and, if it says so with `think_s`, every so often in between. Decisions are
-Python, one by one, and may look at anything; they are rare, because who has decided walks for a
-while. Walking itself is done for all in one go (`rove.world.people.movement`).
+A behaviour is a small class. Its `decide` is called when an entity has nothing to do (it arrived,
+or waited long enough) and, with `think_s`, periodically in between. Decisions are plain Python, one
+entity at a time, and may look at anything; they are rare, because each is followed by a walk.
+Walking is computed for all at once (`rove.world.people.movement`).
 
     @register
     class Loiter(Behaviour):
@@ -13,9 +13,9 @@ while. Walking itself is done for all in one go (`rove.world.people.movement`).
         def decide(self, world: BehaviourWorld, entity: int) -> None:
             world.go(entity, *world.place("market"), pause_s=self.pause_s)
 
-Fields of the class are its parameters, checked by type when it is made out of a scenario's file.
-One object serves all who got the behaviour at once; what it remembers of each, it keeps by number.
-Randomness comes from `world.rng` and from nowhere else.
+Fields of the class are its parameters, checked by type when a scenario's file is read. One object
+serves all entities that got the behaviour together; it keeps what it remembers of each by number.
+All randomness comes from `world.rng`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What commands do to a world.
+"""Execution of commands on a world.
 
-A command is looked at twice. `check` refuses at once what can never work: somebody who does not
-exist, a pattern that fits nobody, a place that is not on the map, a point in a wall. `apply` does
-it, in the next tick; what is refused only then (an apple that somebody else was quicker to take)
-is a WorldError too, which the world writes down instead of stopping.
+A command is checked twice. `check` refuses at once what can never work: an unknown name, a pattern
+without a match, a place off the map, a point in a wall. `apply` executes it in the next tick. If it
+fails only then (another player was quicker to take the apple), that is a WorldError too, which the
+world records instead of stopping.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""A world as a picture: walls, tiles, who and what is there, and what each client listens to.
+"""A world as a picture: walls, tiles, entities, and the areas of interest of clients.
 
 Areas of interest are drawn as the live engine has them in its publish/subscribe system, not as they
-ought to be: rectangles of an area-based engine where they were placed (or where they have evolved
-to, with an arrow for where they go in the next seconds), the tiles of a tile-based one, the
-rectangles that the interest management of an object-based one goes by. One client is picked out so
-that there is something to follow with the eye.
+should be: rectangles of an area-based engine where they were placed (or where they have evolved to,
+with an arrow for the next seconds), the tiles of a tile-based one, the rectangles of an
+object-based engine's interest management. One client is highlighted, to be followed by eye.
 
 Colours are those of Okabe and Ito, which colour-blind readers can tell apart; kinds of entities
-have markers of their own besides. Axes are in metres, and equal. Needs matplotlib, which is
-imported only when a picture is drawn: `pip install rove[plots]`. The shipped town with 200 players
-takes 0.7 s.
+also have different markers. Axes are in metres, and equal. Needs matplotlib, which is imported only
+when a picture is drawn: `pip install rove[plots]`. The shipped town with 200 players takes 0.7 s.
 """
 
 from __future__ import annotations
