@@ -405,9 +405,9 @@ def _is_policy(text: str) -> bool:
 
 
 def _compile_policy(text: str) -> None:
-    from rove.policy.trial import Trial
+    from rove.policy.trial import PolicyTrial
 
-    Trial(text)
+    PolicyTrial(text)
 
 
 def _run_session(block: Block, names: dict[str, Any]) -> None:

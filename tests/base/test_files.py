@@ -2,13 +2,25 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from rove.base.files import PRIVATE, remove_unfinished, replacing, write_whole
+from rove.base.files import (
+    FILE_MODES,
+    FOLDER_MODES,
+    PASSAGE_MODES,
+    PRIVATE,
+    make_folder,
+    private_opener,
+    remove_unfinished,
+    replacing,
+    set_mode,
+    write_whole,
+)
 
 OLD, NEW = b"o" * 200_000, b"n" * 300_000
 
@@ -130,3 +142,42 @@ def test_only_what_was_left_of_that_file_is_removed(tmp_path: Path) -> None:
     remove_unfinished(tmp_path, "1")
     left = {each.name for each in tmp_path.iterdir()}
     assert left == {".12.ab.unfinished", "1", ".other"}
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("mask", [0, 0o022, 0o077])
+def test_what_is_made_has_its_rights_whatever_the_mask(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        with open(tmp_path / "file", "w", opener=private_opener) as file:
+            file.write("secret")
+        make_folder(tmp_path / "a" / "b", FOLDER_MODES["group"])
+    finally:
+        os.umask(before)
+    assert mode_of(tmp_path / "file") == 0o600
+    assert mode_of(tmp_path / "a") == mode_of(tmp_path / "a" / "b") == 0o750
+
+
+def test_a_folder_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
+    tmp_path.chmod(0o711)
+    make_folder(tmp_path, FOLDER_MODES["owner"])
+    assert mode_of(tmp_path) == 0o711
+
+
+def test_the_group_of_new_files_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    folder.chmod(0o2775)
+    assert set_mode(folder, FOLDER_MODES["group"])
+    assert mode_of(folder) == 0o2750
+    assert not set_mode(folder, FOLDER_MODES["group"])
+
+
+def test_nobody_who_may_not_read_may_pass() -> None:
+    for readers, mode in PASSAGE_MODES.items():
+        assert mode & FOLDER_MODES[readers] == mode
+        assert mode & 0o066 == 0
+        assert FILE_MODES[readers] & 0o111 == 0

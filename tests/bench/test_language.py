@@ -3,7 +3,7 @@
 import pytest
 
 from rove.bench import language as language_bench
-from rove.bench.language import HOSTILE, run
+from rove.bench.language import HOSTILE, SUITE
 from rove.lang import LanguageError, normalise, parse
 
 
@@ -16,7 +16,7 @@ def test_every_hostile_text_is_refused(name: str) -> None:
 def test_the_suite_measures_what_it_promises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(language_bench, "_TEXTS", 20)
     monkeypatch.setattr(language_bench, "seconds_for", lambda work, rounds=1: work() is None or 1.0)
-    measures = {measure.name: measure for measure in run()}
+    measures = {measure.name: measure for measure in SUITE.run()}
     assert measures["language.parse+normalise.W1"].goal == ">= 20,000"
     assert measures["language.parse.W1.sqlglot"].against == "language.parse.W1"
     assert measures["language.parse.W1.lark"].ratio is not None

@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from rove.bench import world as world_bench
-from rove.bench.world import QUICK
+from rove.bench.world import QUICK, SUITE
 
 
 @pytest.mark.soak
 def test_speed_and_memory_in_small() -> None:
     options = msgspec.structs.replace(QUICK, players=(400,), parts=("speed", "memory"))
     told: list[str] = []
-    measures = {measure.name: measure for measure in world_bench.run(options, told.append)}
+    measures = {measure.name: measure for measure in SUITE.run(options, told.append)}
     assert list(measures) == ["world.speed1.400", "world.speed2.400", "world.memory.400"]
     one, two = measures["world.speed1.400"], measures["world.speed2.400"]
     assert two.ratio == pytest.approx(two.value / one.value)

@@ -9,7 +9,7 @@ import pytest
 from rove.bridge.outbound import chunks
 from rove.broker.storage.records import LogRow
 from rove.lake.log import NOTHING, Log
-from rove.serve.disk.lake import Lake
+from rove.serve.disk.lake import LakeAppender
 
 NOON_S = 1_794_830_400.0
 
@@ -23,7 +23,7 @@ def row(position: int, channel: str, *earlier: str) -> LogRow:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
-    lake = Lake(tmp_path / "lake", rows_per_file=7)
+    lake = LakeAppender(tmp_path / "lake", rows_per_file=7)
     rows = [(number, row(number, "a" if number % 3 else "b")) for number in range(1, 31)]
     # The last three are kept by both channels.
     rows += [(31, row(31, "a")), (32, row(32, "b", "a")), (33, row(33, "b", "a"))]

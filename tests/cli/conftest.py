@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from rove.serve.config import Config, Data, Listen, Matchers
+from rove.serve.config import Config, DataSettings, ListenSettings, MatcherSettings
 from rove.serve.server import Server
 
 
 @pytest.fixture
 def broker_url(tmp_path: Path) -> Iterator[str]:
     """Of a broker that runs until the test is over."""
-    listen = Listen(mqtt_port=0, http_port="off")
-    data = Data(folder=str(tmp_path / "data"), durability="process")
+    listen = ListenSettings(mqtt_port=0, http_port="off")
+    data = DataSettings(folder=str(tmp_path / "data"), durability="process")
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -33,12 +33,12 @@ def broker_url(tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def http_url(tmp_path: Path) -> Iterator[str]:
     """The HTTP interface of a broker that runs until the test is over."""
-    listen = Listen(mqtt_port="off", http_port=0)
-    data = Data(folder=str(tmp_path / "data"), durability="none")
+    listen = ListenSettings(mqtt_port="off", http_port=0)
+    data = DataSettings(folder=str(tmp_path / "data"), durability="none")
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    server = Server(Config(listen=listen, data=data, matchers=Matchers(max=1)))
+    server = Server(Config(listen=listen, data=data, matchers=MatcherSettings(max=1)))
     asyncio.run_coroutine_threadsafe(server.start(), loop).result(20)
     yield f"http://127.0.0.1:{server.ports['http']}"
     asyncio.run_coroutine_threadsafe(server.stop(), loop).result(20)

@@ -41,7 +41,7 @@ from rove.mqtt.packets import (
     Unsubscribe,
 )
 from rove.mqtt.topics import fits
-from rove.serve.config import Config, Data, Listen, Tls
+from rove.serve.config import Config, DataSettings, ListenSettings, TlsSettings
 from rove.serve.listener import stop_listening
 from rove.serve.server import Server
 from tests.effort import PATIENCE_S
@@ -93,11 +93,11 @@ class Broker:
         return self._server.shell.broker.context.sessions
 
     async def start(self) -> None:
-        listen, tls = Listen(mqtt_port=self._port, http_port="off"), Tls()
+        listen, tls = ListenSettings(mqtt_port=self._port, http_port="off"), TlsSettings()
         if self._listens_everywhere:
-            listen = Listen(mqtt_port=self._port, mqtts_port=0, http_port=0, https_port=0)
-            tls = Tls(str(CERTIFICATES / "server.pem"), str(CERTIFICATES / "server.key"))
-        data = Data(folder=str(self._folder), durability="process")
+            listen = ListenSettings(mqtt_port=self._port, mqtts_port=0, http_port=0, https_port=0)
+            tls = TlsSettings(str(CERTIFICATES / "server.pem"), str(CERTIFICATES / "server.key"))
+        data = DataSettings(folder=str(self._folder), durability="process")
         self._server = Server(Config(listen=listen, tls=tls, data=data))
         await self._server.start()
         self._port = self._server.ports["mqtt"]

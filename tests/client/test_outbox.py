@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rove.client.errors import ClientClosed, OutboxFull
-from rove.client.outbox import OutboxQuota
+from rove.client.outbox import IdGenerator, OutboxQuota
 
 
 async def test_count_and_bytes_bound_it() -> None:
@@ -89,3 +89,26 @@ async def test_one_can_wait_until_it_is_empty() -> None:
     assert not await room.emptied(0.001)
     asyncio.get_running_loop().call_soon(room.give, 1)
     assert await room.emptied(10)
+
+
+MAKER = "0123456789"
+
+
+def test_ids_are_in_the_order_of_their_making() -> None:
+    maker = IdGenerator(MAKER)
+    made = [maker.make(now_ms) for now_ms in (5, 5, 6, 6, 3, 1_000_000, 7)]
+    assert made == sorted(set(made))
+    assert {len(id) for id in made} == {28}
+
+
+def test_two_makers_never_make_the_same() -> None:
+    assert IdGenerator("0" * 10).make(1) != IdGenerator("1" * 10).make(1)
+
+
+def test_more_than_a_millisecond_can_count_borrow_the_next() -> None:
+    maker = IdGenerator(MAKER)
+    first = maker.make(1)
+    maker._count = (1 << 24) - 1
+    second, third = maker.make(1), maker.make(1)
+    assert first < second < third
+    assert second.startswith("000000000002")

@@ -6,16 +6,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from rove.elastic.arrangements import (
-    Arrangement,
+from rove.elastic.commands import MatchRow
+from rove.elastic.coordinator import Coordinator
+from rove.elastic.elasticity import ElasticitySettings
+from rove.elastic.layouts import (
+    CellLayout,
     Hierarchical,
     Partitioned,
     Replicated,
     SubscriptionSource,
 )
-from rove.elastic.commands import MatchRow
-from rove.elastic.coordinator import Coordinator
-from rove.elastic.elasticity import ElasticitySettings
 from rove.elastic.reconfiguration import Reconfigurer
 from rove.elastic.view import Layout
 from rove.lang.parser import parse
@@ -144,7 +144,7 @@ class Elastic:
                 return
         raise AssertionError("it does not come to an end")
 
-    def until_building(self) -> Arrangement:
+    def until_building(self) -> CellLayout:
         """Until there is something that is to take the place of the current arrangement."""
         while True:
             self.step()

@@ -28,7 +28,7 @@ from rove.lake.log import COLUMNS
 from rove.lake.storage import Location
 from rove.mqtt.packets import V5, Filter, Properties, Publish, Unsubscribe
 from rove.pipeline.lake.log import Lake as ReadLake
-from rove.serve.disk.lake import Lake
+from rove.serve.disk.lake import LakeAppender
 from rove.testing.matchers import SimulatedMatchers
 from rove.testing.mqtt import SimulatedBroker, SimulatedClient
 
@@ -68,7 +68,7 @@ RANKED = (
 )
 
 
-def move_log(world: SimulatedBroker, lake: Lake) -> None:
+def move_log(world: SimulatedBroker, lake: LakeAppender) -> None:
     """Move a broker's log into a lake, as its thread does."""
     log = world.disk.tables["log"]
     rows = [(int(key), decoded(LogRow, row)) for key, row in sorted(log.items())]
@@ -122,7 +122,7 @@ class Recording:
         self._rearranged = 0
         self.published = 0
         self._payloads = [self._payload() for _ in range(PAYLOADS)]
-        self._lake = Lake(location, rows_per_file=rows_per_file)
+        self._lake = LakeAppender(location, rows_per_file=rows_per_file)
         self._begin(is_new=True)
 
     def _begin(self, *, is_new: bool) -> None:

@@ -25,7 +25,7 @@ from rove.broker.context import BrokerSettings, LakeStream
 from rove.mqtt.packets import Filter, Properties, Publish
 from rove.pipeline.lake.log import Lake as ReadLake
 from rove.policy.limits import PolicyLimits
-from rove.serve.disk.lake import Lake
+from rove.serve.disk.lake import LakeAppender
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedBroker, SimulatedClient
 from rove.testing.policies import SimulatedWorkers
 from tests.interop.recorded import KEPT, move_log
@@ -205,7 +205,7 @@ class RecordedDay:
         )
         self._now_us = round(MORNING_S * 1e6)
         self.world.now = MORNING_S
-        self._lake = Lake(folder, rows_per_file=2_000)
+        self._lake = LakeAppender(folder, rows_per_file=2_000)
         self._pictures = [_picture(side) for side in (60, 90, 120, 150)]
         self.published: dict[str, Received] = {}
         """By id."""

@@ -20,7 +20,7 @@ from rove.lake.log import Log
 from rove.pipeline.lake.data_source import whole
 from rove.pipeline.tables.ingest import ingest
 from rove.pipeline.tables.table import Table
-from rove.serve.disk.lake import Lake
+from rove.serve.disk.lake import LakeAppender
 from tests.duckdb_reader import by_duckdb
 from tests.effort import PATIENCE_S
 from tests.interop.spark_environment import spark_environment
@@ -34,7 +34,7 @@ ODD = [b"", b"\x00\xff", b'{"x": 1e400}', "µ".encode() * 300]
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some kinds, channels and days; part of it was compacted, part removed."""
     folder = tmp_path_factory.mktemp("readers") / "lake"
-    writer = Lake(folder, rows_per_file=9, replaced_hours=0)
+    writer = LakeAppender(folder, rows_per_file=9, replaced_hours=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "SMALL_FILES_MAX", 3)
         for begin in range(0, 90, 30):
@@ -109,7 +109,7 @@ ROUNDS = 5
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Attributes that come and go and change their types; part of it was compacted."""
     folder = tmp_path_factory.mktemp("typed")
-    writer = Lake(folder / "lake")
+    writer = LakeAppender(folder / "lake")
     payloads = [
         b'{"NO2": 1.5, "no2": "x", "lat": 45.8, "long": 15.98}',
         b'{"NO2": 2, "a.b": true, "a": {"b": [1]}, "odd name; (x=1)": 7}',

@@ -28,7 +28,7 @@ from rove.pipeline.tables.backtest_sources import TableSource
 from rove.pipeline.tables.backtest_tasks import Example
 from rove.pipeline.tables.ingest import ingest
 from rove.pipeline.tables.table import Table, TablesError, channels
-from rove.serve.disk.lake import Lake
+from rove.serve.disk.lake import LakeAppender
 from tests.effort import PATIENCE_S, is_soak
 from tests.waiting import eventually
 
@@ -54,10 +54,10 @@ def test_it_is_written_read_compacted_and_cleaned(
     location = f"{bucket}/some/lake"
     with pytest.raises(MissingTableError, match=f"there is no table at {location}"):
         delta.Table(location)
-    lake = Lake(location, rows_per_file=4, replaced_hours=0)
+    lake = LakeAppender(location, rows_per_file=4, replaced_hours=0)
     lake.take(rows(1, 10))
     assert lake.files == 3
-    again = Lake(location, replaced_hours=0)
+    again = LakeAppender(location, replaced_hours=0)
     again.take(rows(5, 12))
     log = Log(location)
     assert (log.position(), log.channels()) == (12, ["a/b"])
@@ -81,7 +81,7 @@ def test_typed_tables_are_made_read_and_kept_few_there(
     with pytest.raises(TablesError, match=f"no table of the channel 'a/b' in {tables}; `rove"):
         Table(tables, "a/b").read()
     assert channels(tables) == []
-    writer = Lake(lake)
+    writer = LakeAppender(lake)
     count = 5
     for number in range(count):
         taken = [
@@ -119,10 +119,10 @@ def test_a_store_that_fails_and_loses_answers_has_each_row_once(
     monkeypatch.setattr("rove.lake.compaction.SMALL_FILES_MAX", 6)
     steps = 60 if is_soak() else 6
     done = failures = 0
-    lake: Lake | None = None
+    lake: LakeAppender | None = None
     while done < steps:
         try:
-            lake = lake or Lake(unreliable)
+            lake = lake or LakeAppender(unreliable)
             lake.take(rows(max(1, 5 * done - 7), 5 * done + 5))  # some come again
             done += 1
             lake.maintain(time.time())

@@ -26,7 +26,7 @@ from rove.pipeline.lake.data_source import one_slice, whole
 from rove.pipeline.lake.log import Lake as ReadLake
 from rove.pipeline.tables.ingest import ingest
 from rove.pipeline.tables.table import Table, channels
-from rove.serve.disk.lake import Lake
+from rove.serve.disk.lake import LakeAppender
 from tests.interop import stores
 from tests.interop.stores import Store
 
@@ -64,10 +64,10 @@ def test_a_lake_is_written_compacted_read_and_ingested(
     location, tables = f"{store.location}/some/lake", f"{store.location}/some/tables"
     with pytest.raises(MissingTableError, match=f"there is no table at {location}"):
         delta.Table(location)
-    lake = Lake(location, rows_per_file=4, replaced_hours=0)
+    lake = LakeAppender(location, rows_per_file=4, replaced_hours=0)
     lake.take(rows(1, 10))
     assert lake.files == 3
-    again = Lake(location, replaced_hours=0)
+    again = LakeAppender(location, replaced_hours=0)
     again.take(rows(5, 12))
     assert positions(location) == list(range(1, 13))
     monkeypatch.setattr("rove.lake.compaction.SMALL_FILES_MAX", 2)

@@ -15,7 +15,7 @@ from rove.lake import migration
 from rove.lake.log import Log
 from rove.lake.migration import is_old, migrate
 from rove.lake.storage import LakeError
-from rove.serve.disk.lake import Lake
+from rove.serve.disk.lake import LakeAppender
 
 AT_US = 1_700_000_000_000_000
 COLUMNS = [
@@ -95,7 +95,7 @@ def test_every_row_is_there_as_it_was(
         "_delta_log", "_flushed", "kind=notifications", "kind=publications", "kind=subscriptions",
     ]  # fmt: skip
     assert (tmp_path / "lake.old" / "_position").exists()
-    Lake(lake)
+    LakeAppender(lake)
 
 
 def test_killed_anywhere_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_killed_anywhere_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 migrate(lake)
             except KeyboardInterrupt:
                 with pytest.raises(LakeError, match="rove lake migrate"):
-                    Lake(lake)
+                    LakeAppender(lake)
                 migrate(lake)
         assert [row["position"] for row in found(lake)] == list(range(12))
         assert not is_old(lake)

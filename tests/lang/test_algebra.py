@@ -14,7 +14,7 @@ import pytest
 
 from rove.lang import Answer, LanguageError, Verdict, cases, covers, intersects, matches, parse
 from rove.lang.limits import PROOF_WORK_MAX
-from rove.testing.drawing import Drawing, Moment
+from tests.differential.drawing import Drawing, Moment
 
 # --- the table ------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import pytest
 from rove.cli.world.view import audience_table, device_table
 from rove.errors import RoveError
 from rove.live.broker_audiences import Tell, play_audiences
-from rove.serve.config import Config, Data, Listen
+from rove.serve.config import Config, DataSettings, ListenSettings
 from rove.serve.server import Server
 from rove.world.runs.scenario_run import ScenarioResult
 from rove.world.runs.scenarios import load_scenario
@@ -51,8 +51,8 @@ device = { battery = [0.2, 0.2], bits_per_s = [1e8, 1e8], report_s = 1 }
 async def played(folder: Path, tell: Tell) -> ScenarioResult:
     """Over a broker in this process."""
     (folder / "s.toml").write_text(SCENARIO)
-    listen = Listen(mqtt_port=0, http_port="off")
-    data = Data(folder=str(folder / "data"), durability="none")
+    listen = ListenSettings(mqtt_port=0, http_port="off")
+    data = DataSettings(folder=str(folder / "data"), durability="none")
     server = Server(Config(listen=listen, data=data))
     await server.start()
     try:

@@ -26,7 +26,7 @@ from rove.live.mqtt_bus import (
 from rove.match.designs.design import Evolve
 from rove.mqtt.encoder import PINGRESP, encode
 from rove.mqtt.packets import Connack, Publish
-from rove.serve.config import Config, Data, Listen
+from rove.serve.config import Config, DataSettings, ListenSettings
 from rove.serve.server import Server
 from rove.testing.ports import free_port
 from rove.world.engines.array_bus import ArrayBus
@@ -67,9 +67,9 @@ class Shore:
 @asynccontextmanager
 async def shore(folder: Path, numbers: range | list[int] = range(CLIENTS)) -> AsyncIterator[Shore]:
     clock = [1_000.0]
-    listen = Listen(mqtt_port=0, http_port="off")
+    listen = ListenSettings(mqtt_port=0, http_port="off")
     server = Server(
-        Config(listen=listen, data=Data(str(folder / "data"), "none")), now=lambda: clock[0]
+        Config(listen=listen, data=DataSettings(str(folder / "data"), "none")), now=lambda: clock[0]
     )
     await server.start()
     links = {

@@ -2,7 +2,7 @@
 
 A *triple* is a subscription, a publication and a `t` (with the subscriber's state), which the
 oracle was asked about once and by which at least one engine was judged. Trials are those of
-`rove.testing.differential`: publications on the bounds of the subscriptions and right beside
+`tests.differential.trials`: publications on the bounds of the subscriptions and right beside
 them, missing, of the wrong type, beyond 64 bits; and between them subscriptions come, go, are
 replaced, move with their subscriber, are merged, saved and loaded.
 
@@ -35,7 +35,8 @@ from rove.match.matcher import Matcher
 from rove.match.ranked.ranks import RankedDelivery, is_conditional
 from rove.match.ranked.windows import Windows
 from rove.testing.boxes import Boxes, Events
-from rove.testing.differential import (
+from tests.differential.drawing import PLAIN_NUMBERS, Drawing, Moment
+from tests.differential.trials import (
     Counts,
     Difference,
     EngineMakers,
@@ -46,7 +47,6 @@ from rove.testing.differential import (
     Trial,
     without_kernels,
 )
-from rove.testing.drawing import PLAIN_NUMBERS, Drawing, Moment
 from tests.effort import is_soak
 
 Record = Callable[[str, object], None]

@@ -19,7 +19,7 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from rove.monitor.monitor_server import Settings, serve
-from rove.serve.config import Access, Config, Data, Listen
+from rove.serve.config import AccessSettings, Config, DataSettings, ListenSettings
 from rove.serve.passwords import set_password
 from rove.world.runs.scenarios import (
     AirSettings,
@@ -235,7 +235,9 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., RunningBroker]]:
 
     def start(**sections: Any) -> RunningBroker:
         folder = str(tmp_path / f"broker{len(started)}")
-        config = Config(listen=Listen(mqtt_port=0, http_port=0), data=Data(folder=folder))
+        config = Config(
+            listen=ListenSettings(mqtt_port=0, http_port=0), data=DataSettings(folder=folder)
+        )
         running = RunningBroker(msgspec.structs.replace(config, **sections))
         started.append(running)
         return running
@@ -257,4 +259,4 @@ def guarded_broker(start_broker: Callable[..., RunningBroker], tmp_path: Path) -
     users = tmp_path / "users"
     for user in ("admin", "alice"):
         set_password(users, user, f"{user}'s secret".encode())
-    return start_broker(access=Access(password_file=str(users), anonymous="never"))
+    return start_broker(access=AccessSettings(password_file=str(users), anonymous="never"))

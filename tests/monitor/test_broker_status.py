@@ -11,8 +11,8 @@ from rove.monitor import broker_status
 from rove.monitor.broker_client import BrokerAnswer
 from rove.monitor.broker_status import WELL, fault_of, health_of, jobs, metrics_json, why_slow
 from rove.pipeline.jobs.status import Reporter
-from rove.serve.config import Channel, Lake, Matchers
-from rove.serve.workers.policy_settings import Policies
+from rove.serve.config import Channel, LakeSettings, MatcherSettings
+from rove.serve.workers.policy_settings import PolicySettings
 from tests.effort import PATIENCE_S
 from tests.monitor.conftest import Running
 from tests.serve.conftest import Running as RunningBroker
@@ -120,7 +120,7 @@ def test_the_broker_is_passed_on(broker: RunningBroker, start_monitor: StartMoni
 def test_channels_are_there_if_the_broker_has_any(
     start_broker: Callable[..., RunningBroker], start_monitor: StartMonitor
 ) -> None:
-    broker = start_broker(lake=Lake(channels=(Channel("city", ("air/#",)),)))
+    broker = start_broker(lake=LakeSettings(channels=(Channel("city", ("air/#",)),)))
     monitor = start_monitor(broker=broker.url(""))
     assert monitor.get("/api/hello").json["parts"]["channels"] is True
     [channel] = monitor.get("/api/broker/channels").json["items"]
@@ -131,7 +131,7 @@ def test_channels_are_there_if_the_broker_has_any(
 def test_matchers_are_there_if_the_broker_may_have_any(
     start_broker: Callable[..., RunningBroker], start_monitor: StartMonitor
 ) -> None:
-    monitor = start_monitor(broker=start_broker(matchers=Matchers(max=1)).url(""))
+    monitor = start_monitor(broker=start_broker(matchers=MatcherSettings(max=1)).url(""))
     assert monitor.get("/api/hello").json["parts"]["matchers"] is True
     assert monitor.get("/api/broker/matchers").json["layout"] == "replicated"
     begun = monitor.post("/api/broker/matchers/layout", {"layout": "partitioned"})
@@ -161,7 +161,7 @@ def test_policies_are_there_if_the_broker_runs_any(
     assert (found["manual"], "connected" in found["automatic"]) == ({}, True)
     assert monitor.get("/api/broker/variables?client=nobody").status == 404
     assert monitor.get("/api/broker/variables").json["error"] == "whose variables?"
-    without = start_monitor(broker=start_broker(policies=Policies(enabled=False)).url(""))
+    without = start_monitor(broker=start_broker(policies=PolicySettings(enabled=False)).url(""))
     assert without.get("/api/hello").json["parts"]["policies"] is False
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rove.serve.config import Access
+from rove.serve.config import AccessSettings
 from tests.page.conftest import PATIENCE_MS
 from tests.page.waiting import until
 from tests.serve.conftest import Running, start_server  # noqa: F401
@@ -72,7 +72,7 @@ def broker(
     """On this machine, and elsewhere, for everybody who can reach it."""
     host = request.param
     is_here = host == "localhost"
-    running = start_server(access=Access(anonymous="loopback" if is_here else "always"))
+    running = start_server(access=AccessSettings(anonymous="loopback" if is_here else "always"))
     return running, f"http://{host}:{running.ports['http']}"
 
 

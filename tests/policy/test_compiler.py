@@ -1,5 +1,6 @@
 """Texts become functions once, and keep their own lines and columns."""
 
+import dis
 import gc
 import sys
 from collections.abc import Callable
@@ -9,12 +10,19 @@ from typing import Final
 import msgspec
 import pytest
 
+from rove.bench.policy.cases import icu
 from rove.policy import compiler
-from rove.policy.compiler import Policy, compile_text, compiled, known
+from rove.policy.compiler import (
+    Policy,
+    compile_text,
+    compiled,
+    known,
+    named_instructions,
+    verify,
+)
 from rove.policy.errors import PolicyError
-from rove.policy.jobs import Completed
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import IncomingMessage
+from rove.policy.messages import Completed, IncomingMessage
 from rove.policy.runner import run
 
 AUTOMATIC = "line 2: battery is an automatic variable; it can be read; choose another name"
@@ -201,3 +209,34 @@ def test_what_a_worker_compiled_is_read_when_it_first_runs() -> None:
     assert (broken.uses, broken.is_heavy) == (frozenset(), False)
     with pytest.raises((ValueError, EOFError, TypeError)):
         broken.read()
+
+
+# -- verification ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["m.__dict__", "m.changes", "open", "lambda: m", "[x for x in m]", "__import__('os')"],
+)
+def test_code_that_is_not_ours_is_seen(text: str) -> None:
+    names: dict[str, object] = {}
+    exec(f"def arrived(m, me, _call):\n    return {text}", names)
+    with pytest.raises(AssertionError):
+        verify(names["arrived"].__code__, frozenset({"m"}))  # type: ignore[attr-defined]
+
+
+def test_instructions_are_read_as_dis_reads_them() -> None:
+    code = compiled(icu()).function.__code__
+    told = {
+        (one.opname, one.argval) for one in dis.get_instructions(code) if one.opcode in dis.hasname
+    }
+    assert set(named_instructions(code)) == told
+    assert len(told) > 10
+
+
+def test_names_beyond_the_256th_are_read_too() -> None:
+    names: dict[str, object] = {}
+    exec(f"def f():\n    return [{', '.join(f'n{n}, n{n}.a{n}' for n in range(600))}]", names)
+    code = names["f"].__code__  # type: ignore[attr-defined]
+    found = {name for _, name in named_instructions(code)}
+    assert found == {f"{letter}{n}" for letter in "na" for n in range(600)}

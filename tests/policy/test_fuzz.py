@@ -19,9 +19,9 @@ import pytest
 
 from rove.policy.compiler import compiled
 from rove.policy.errors import PolicyError
-from rove.policy.jobs import Completed, Deferred, Stopped
+from rove.policy.jobs import Deferred, Stopped
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import IncomingMessage, Message
+from rove.policy.messages import Completed, IncomingMessage, Message
 from rove.policy.runner import run
 
 PROGRAMS = 200

@@ -9,9 +9,8 @@ import pytest
 
 from rove.policy.compiler import compiled
 from rove.policy.guards import FILE, NESTING_MAX, PORTION_STEPS_MAX, Guards, Halted, named
-from rove.policy.jobs import Completed
 from rove.policy.limits import BITS_MAX, PolicyLimits
-from rove.policy.messages import IncomingMessage, Message
+from rove.policy.messages import Completed, IncomingMessage, Message
 from rove.policy.rewriter import VALUE
 from rove.policy.runner import run
 from tests.policy.test_escape import STOPPED, policy_of

@@ -4,23 +4,22 @@ import msgspec
 import pytest
 
 from rove.policy.jobs import (
-    Completed,
+    CallJob,
+    CallResult,
     CompressionJob,
     CompressionRequest,
     CompressionResult,
     Job,
     JobResult,
-    OutputMessage,
-    RunJob,
-    RunResult,
     Stopped,
 )
 from rove.policy.limits import PolicyLimits
+from rove.policy.messages import Completed, OutputMessage
 
 JOBS: list[Job] = [
     CompressionJob(1, CompressionRequest(b"\xff\xd8", 50)),
     CompressionJob(2, CompressionRequest("AAAA", None, 1000, 640)),
-    RunJob(
+    CallJob(
         3, "text", "t", b"{}", (("a", "b"),), {"x": [1]}, ("y",), {"1:2": 5.0}, 7.5, PolicyLimits()
     ),
 ]
@@ -28,10 +27,10 @@ ANSWERS: list[JobResult] = [
     CompressionResult(1, b"\xff"),
     CompressionResult(2, "AA", took_s=0.5),
     CompressionResult(3, b"", "no picture", kind="error"),
-    RunResult(
+    CallResult(
         4, Completed((OutputMessage(b"{}", (("a", "b"),)),), {"x": None}, {"1:2": 1}, 5), 0.1
     ),
-    RunResult(5, Stopped("steps", "too many", 3, 9)),
+    CallResult(5, Stopped("steps", "too many", 3, 9)),
 ]
 
 

@@ -9,15 +9,9 @@ import pytest
 from PIL import Image
 
 from rove.policy.compiler import compiled
-from rove.policy.jobs import (
-    Completed,
-    CompressionRequest,
-    CompressionResult,
-    Deferred,
-    Stopped,
-)
+from rove.policy.jobs import CompressionRequest, CompressionResult, Deferred, Stopped
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import IncomingMessage
+from rove.policy.messages import Completed, IncomingMessage
 from rove.policy.runner import run
 
 PAYLOAD = b'{"n": 7, "f": -2.5, "s": "Some Text", "xs": [3, 1, 2], "o": {"p": 5}, "z": null}'

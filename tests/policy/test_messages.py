@@ -3,8 +3,7 @@
 import pytest
 
 from rove.policy.guards import Guards, Halted
-from rove.policy.jobs import OutputMessage
-from rove.policy.messages import ENCODED_MAX, IncomingMessage, Message
+from rove.policy.messages import ENCODED_MAX, IncomingMessage, Message, OutputMessage
 
 
 def meter() -> Guards:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from rove.policy.jobs import (
-    Completed,
+    CallJob,
+    CallResult,
     CompressionJob,
     CompressionRequest,
     CompressionResult,
     Job,
-    RunJob,
-    RunResult,
     Stopped,
 )
 from rove.policy.limits import PolicyLimits
+from rove.policy.messages import Completed
 from rove.policy.pool import CACHE_BYTES_MAX, IDLE_MAX, FinishedJob, Pool
 
 
@@ -40,8 +40,8 @@ def request(image: bytes = b"picture", quality: int = 50) -> CompressionRequest:
     return CompressionRequest(image, quality)
 
 
-def call(text: str = "") -> RunJob:
-    return RunJob(0, text, "t", b"{}", (), {}, (), {}, 0.0, PolicyLimits())
+def call(text: str = "") -> CallJob:
+    return CallJob(0, text, "t", b"{}", (), {}, (), {}, 0.0, PolicyLimits())
 
 
 def test_workers_get_no_more_than_keeps_them_busy() -> None:
@@ -51,7 +51,7 @@ def test_workers_get_no_more_than_keeps_them_busy() -> None:
         pool.run("ann", call(), f"a{number}", 500, is_light=True)
     assert len(workers.given) == pool.under_way == 2
     assert pool.waiting == 10 - 2
-    pool.answered(RunResult(workers.given[0].number, Completed((), {}, None, 0)))
+    pool.answered(CallResult(workers.given[0].number, Completed((), {}, None, 0)))
     assert len(workers.given) == 2 + 1
 
 
@@ -60,9 +60,9 @@ def done_in_order(pool: Pool[str], workers: Workers, took_s: dict[str, float]) -
     while pool.under_way:
         number = min(pool._under_way)
         job = pool._under_way[number].job
-        assert isinstance(job, RunJob)
-        pool.answered(RunResult(number, Completed((), {}, None, 0), took_s[job.text[0]]))
-    return [one.text for one in workers.given if isinstance(one, RunJob)]
+        assert isinstance(job, CallJob)
+        pool.answered(CallResult(number, Completed((), {}, None, 0), took_s[job.text[0]]))
+    return [one.text for one in workers.given if isinstance(one, CallJob)]
 
 
 def test_who_has_used_least_is_next() -> None:
@@ -95,7 +95,7 @@ def test_idleness_saves_nothing_up() -> None:
     for number in range(20):
         pool.run("busy", call(f"b{number}"), "", 500)
     while len(workers.given) < 10:
-        pool.answered(RunResult(min(pool._under_way), Completed((), {}, None, 0), 0.1))
+        pool.answered(CallResult(min(pool._under_way), Completed((), {}, None, 0), 0.1))
     for number in range(10):
         pool.run("idle", call(f"i{number}"), "", 500)
     texts = done_in_order(pool, workers, {"b": 0.1, "i": 0.1})
@@ -116,9 +116,9 @@ def test_who_is_known_for_short_jobs_waits_for_none_of_fifty_who_are_new() -> No
     for _ in range(20):
         # It asks while one of them is being done, and is next.
         pool.run("modest", call("m"), "", 500, is_light=True)
-        pool.answered(RunResult(min(pool._under_way), Completed((), {}, None, 0), took_s["h"]))
+        pool.answered(CallResult(min(pool._under_way), Completed((), {}, None, 0), took_s["h"]))
         overtaken += workers.given[-1].text == "m"  # type: ignore[union-attr]
-        pool.answered(RunResult(min(pool._under_way), Completed((), {}, None, 0), took_s["m"]))
+        pool.answered(CallResult(min(pool._under_way), Completed((), {}, None, 0), took_s["m"]))
     assert overtaken == 20
     assert len(workers.given) - begun == 20 + 21
 
@@ -156,7 +156,7 @@ def test_answers_are_taken_by_what_their_users_have_used() -> None:
         pool.run(owner, call(), owner, 500, is_light=True)
     took_s = {"greedy": 0.3, "modest": 0.001, "middling": 0.1}
     for job, owner in zip(list(workers.given), took_s, strict=True):
-        pool.answered(RunResult(job.number, Completed((), {}, None, 0), took_s[owner]))
+        pool.answered(CallResult(job.number, Completed((), {}, None, 0), took_s[owner]))
     assert [one.waiter for one in taken(pool)] == ["modest", "middling", "greedy"]
 
 
@@ -176,7 +176,7 @@ def test_owners_who_want_nothing_are_forgotten() -> None:
     pool: Pool[str] = Pool(workers)
     for number in range(5 * IDLE_MAX):
         pool.run(f"owner{number}", call(), "", 500)
-        pool.answered(RunResult(workers.given[-1].number, Completed((), {}, None, 0), 0.001))
+        pool.answered(CallResult(workers.given[-1].number, Completed((), {}, None, 0), 0.001))
     assert len(pool._used_s) <= 2 * IDLE_MAX
 
 
@@ -228,7 +228,7 @@ def test_what_is_lost_is_told_and_not_remembered() -> None:
     (second,) = taken(pool)
     assert isinstance(first.answer, CompressionResult)
     assert (first.answer.kind, first.answer.is_lost, first.answer.image) == ("time", True, b"")
-    assert isinstance(second.answer, RunResult)
+    assert isinstance(second.answer, CallResult)
     assert second.answer.is_lost
     assert second.answer.result == Stopped("memory", "too large")
     assert request() not in pool.compressed
@@ -245,11 +245,11 @@ def test_what_a_worker_died_of_is_done_once_more_and_before_what_else_its_owner_
     first = workers.given[0].number
     pool.lost(first, "error", "killed")
     assert not pool.ready
-    texts = [one.text for one in workers.given if isinstance(one, RunJob)]
+    texts = [one.text for one in workers.given if isinstance(one, CallJob)]
     assert texts == ["a0", "a1", "a0"]
     again = workers.given[2].number
     assert again != first
-    pool.answered(RunResult(first, Completed((), {}, None, 0)))
+    pool.answered(CallResult(first, Completed((), {}, None, 0)))
     assert not pool.ready
     pool.lost(again, "error", "killed")
     (ready,) = taken(pool)
@@ -264,10 +264,10 @@ def test_a_picture_that_many_want_is_done_once_more_for_all() -> None:
     for waiter in ("ann", "bob", "eve"):
         pool.compress(waiter, request(), waiter, 500)
     pool.lost(workers.given[1].number, "error", "killed")
-    assert [type(job) for job in workers.given] == [RunJob, CompressionJob, CompressionJob]
+    assert [type(job) for job in workers.given] == [CallJob, CompressionJob, CompressionJob]
     pool.answered(CompressionResult(workers.given[2].number, b"small"))
     assert [one.waiter for one in taken(pool)] == ["ann", "bob", "eve"]
-    pool.answered(RunResult(workers.given[0].number, Completed((), {}, None, 0)))
+    pool.answered(CallResult(workers.given[0].number, Completed((), {}, None, 0)))
     assert (pool.waiting, pool.under_way, len(pool._long.queues)) == (0, 0, 0)
     assert len(workers.given) == 3
 

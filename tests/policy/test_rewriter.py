@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from rove.policy.compiler import Policy, compile_text, compiled
-from rove.policy.jobs import Completed, Deferred, Stopped
-from rove.policy.library import Call
+from rove.policy.jobs import Deferred, Stopped
+from rove.policy.library import PolicyCall
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import IncomingMessage
+from rove.policy.messages import Completed, IncomingMessage
 from rove.policy.rewriter import METHODS, PLAIN, RENAMED, Rewriter
 from rove.policy.runner import run
 from rove.policy.signatures import FUNCTIONS
@@ -85,7 +85,7 @@ def test_every_function_is_somewhere() -> None:
     for name in FUNCTIONS:
         assert name in DIRECT or name in PLAIN or RENAMED.get(name, name) in METHODS, name
     for name in METHODS:
-        assert callable(getattr(Call, name)), name
+        assert callable(getattr(PolicyCall, name)), name
 
 
 def test_a_small_power_of_a_float_needs_no_guard() -> None:

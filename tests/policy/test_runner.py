@@ -10,9 +10,9 @@ from PIL import Image
 
 from rove.policy.compiler import compiled
 from rove.policy.guards import LOOK_STEPS
-from rove.policy.jobs import Completed, Deferred, OutputMessage, Stopped
+from rove.policy.jobs import Deferred, Stopped
 from rove.policy.limits import REASON_CHARS_MAX, PolicyLimits
-from rove.policy.messages import IncomingMessage
+from rove.policy.messages import Completed, IncomingMessage, OutputMessage
 from rove.policy.runner import explained, run, shortened
 
 LIMITS = PolicyLimits()

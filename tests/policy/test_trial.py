@@ -12,7 +12,14 @@ from PIL import Image
 
 from rove.policy.errors import PolicyError
 from rove.policy.limits import PolicyLimits
-from rove.policy.trial import MessageLine, StateLine, Trial, TrialError, TrialResult, read_line
+from rove.policy.trial import (
+    MessageLine,
+    PolicyTrial,
+    StateLine,
+    TrialError,
+    TrialResult,
+    read_line,
+)
 from rove.world.feeds.hospital import ECG_WIDTH, ecg_png
 from rove.world.runs.scenarios import SHIPPED
 
@@ -38,7 +45,7 @@ def arrived(m, me):
 
 
 def test_shows_what_is_sent_and_what_changes() -> None:
-    trial = Trial(COUNTS)
+    trial = PolicyTrial(COUNTS)
     few = trial.show({"x": 1})
     assert (few.verdict, few.messages, few.changes) == ("dropped", [], {"seen": (None, 1)})
     many = trial.show({"x": 4}, "air/zagreb")
@@ -50,19 +57,21 @@ def test_shows_what_is_sent_and_what_changes() -> None:
 
 
 def test_a_payload_may_be_anything() -> None:
-    tried = Trial("def arrived(m, me):\n    return m").show(b"\x00\x01", user=[("unit", "mg")])
+    tried = PolicyTrial("def arrived(m, me):\n    return m").show(
+        b"\x00\x01", user=[("unit", "mg")]
+    )
     assert tried.messages == [{"payload": b"\x00\x01", "unit": "mg", "topic": "test"}]
 
 
 def test_time_is_that_of_the_messages() -> None:
-    trial = Trial("def arrived(m, me):\n    return m if every(10) else None", at=100.0)
+    trial = PolicyTrial("def arrived(m, me):\n    return m if every(10) else None", at=100.0)
     verdicts = [trial.show({}, at=at).verdict for at in (100.0, 105.0, 110.0, 119.0)]
     assert verdicts == ["passed", "dropped", "passed", "dropped"]
 
 
 def test_stops_too_many_suspend_as_in_a_broker() -> None:
     limits = PolicyLimits(steps_max=50, offences_max=2, suspension_s=60.0)
-    trial = Trial(LOOPS, limits=limits)
+    trial = PolicyTrial(LOOPS, limits=limits)
     first = trial.show({"forever": True}, at=1.0)
     assert first.stopped is not None
     assert (first.verdict, first.stopped.kind) == ("stopped", "steps")
@@ -75,15 +84,15 @@ def test_stops_too_many_suspend_as_in_a_broker() -> None:
 
 def test_what_is_no_policy_is_refused() -> None:
     with pytest.raises(PolicyError, match="line 1"):
-        Trial("import os")
+        PolicyTrial("import os")
     with pytest.raises(TrialError, match="cannot be published"):
-        Trial(COUNTS).show({"x": object()})
+        PolicyTrial(COUNTS).show({"x": object()})
     with pytest.raises(TrialError, match="finite"):
-        Trial(COUNTS, {"x": float("nan")})
+        PolicyTrial(COUNTS, {"x": float("nan")})
 
 
 def test_automatic_variables_can_only_be_read() -> None:
-    trial = Trial("def arrived(m, me):\n    set(m.name, 1)", automatic=["floor"])
+    trial = PolicyTrial("def arrived(m, me):\n    set(m.name, 1)", automatic=["floor"])
     tried = trial.show({"name": "floor"})
     assert tried.stopped is not None
     assert tried.stopped.kind == "error"
@@ -92,7 +101,9 @@ def test_automatic_variables_can_only_be_read() -> None:
 
 def test_without_pillow_it_is_said_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    trial = Trial("def arrived(m, me):\n    return message(small=compress(m.large, quality=20))")
+    trial = PolicyTrial(
+        "def arrived(m, me):\n    return message(small=compress(m.large, quality=20))"
+    )
     tried = trial.show({"large": PNG})
     assert tried.stopped is not None
     assert "pip install rove" in tried.stopped.text
@@ -146,16 +157,18 @@ MINE, OTHERS = 3, 9
 CALM, RACING, SLOW = 80.0, 131.0, 44.0
 
 
-def doctor(**me: object) -> Trial:
-    return Trial(ICU, {"patients": [1, 2, MINE], "display": 1024, **me})
+def doctor(**me: object) -> PolicyTrial:
+    return PolicyTrial(ICU, {"patients": [1, 2, MINE], "display": 1024, **me})
 
 
-def pulse(trial: Trial, patient: int = MINE, pulse: float = CALM, at: float = 0.0) -> TrialResult:
+def pulse(
+    trial: PolicyTrial, patient: int = MINE, pulse: float = CALM, at: float = 0.0
+) -> TrialResult:
     return trial.show({"patient": patient, "pulse": pulse, "spo2": 97.0}, "ward/vitals", at=at)
 
 
 def picture(
-    trial: Trial, patient: int = MINE, pulse: float = CALM, at: float | None = None
+    trial: PolicyTrial, patient: int = MINE, pulse: float = CALM, at: float | None = None
 ) -> TrialResult:
     of = {"patient": patient, "pulse": pulse, "width": ECG_WIDTH, "height": 250, "ecg": PNG}
     return trial.show(of, "ward/ecg", at=at)
@@ -248,6 +261,6 @@ def test_r4_others_patients_only_in_trouble_and_by_the_other_rules(beats: float)
 
 
 def test_who_is_responsible_for_nobody_hears_of_trouble() -> None:
-    trial = Trial(ICU)
+    trial = PolicyTrial(ICU)
     assert pulse(trial).verdict == "dropped"
     assert pulse(trial, pulse=RACING).verdict == "passed"

@@ -22,7 +22,6 @@ def test_constants_names_and_functions_are_known() -> None:
     )
     found = parsed(text, 10_000)
     assert found.constants == {"LOW": -0.5, "HIGH": 3, "NAMES": ["a", ("b", None)]}
-    assert found.local_names == {"a", "b", "c", "d"}
     assert found.uses == {"len", "get", "lower"}
     assert found.line == 4
     assert [type(each) for each in found.body] == [ast.Assign, ast.For, ast.Return]

@@ -9,16 +9,15 @@ import msgspec
 from PIL import Image
 
 from rove.policy.jobs import (
-    Completed,
+    CallJob,
+    CallResult,
     CompressionJob,
     CompressionRequest,
     CompressionResult,
-    OutputMessage,
-    RunJob,
-    RunResult,
     Stopped,
 )
 from rove.policy.limits import PolicyLimits
+from rove.policy.messages import Completed, OutputMessage
 from rove.policy.worker import result_of
 
 
@@ -28,14 +27,14 @@ def picture(side: int = 64) -> bytes:
     return out.getvalue()
 
 
-def call(text: str, **more: object) -> RunJob:
-    job = RunJob(3, text, "t", b'{"x": 1}', (), {"n": 1}, ("battery",), {}, 5.0, PolicyLimits())
+def call(text: str, **more: object) -> CallJob:
+    job = CallJob(3, text, "t", b'{"x": 1}', (), {"n": 1}, ("battery",), {}, 5.0, PolicyLimits())
     return msgspec.structs.replace(job, **more)
 
 
-def ran(job: RunJob) -> Completed | Stopped:
+def ran(job: CallJob) -> Completed | Stopped:
     answer = result_of(job, lambda: 0.0)
-    assert isinstance(answer, RunResult)
+    assert isinstance(answer, CallResult)
     assert answer.number == 3
     return answer.result
 
@@ -80,7 +79,7 @@ def test_time_is_up() -> None:
     ticks = iter(range(1_000_000))
     job = call("def arrived(m, me):\n    while True:\n        pass")
     answer = result_of(job, lambda: float(next(ticks)))
-    assert isinstance(answer, RunResult)
+    assert isinstance(answer, CallResult)
     assert isinstance(answer.result, Stopped)
     assert answer.result.kind == "time"
 
@@ -90,7 +89,7 @@ def test_a_light_call_has_a_time_of_its_own() -> None:
         ticks = iter(range(1_000_000))
         text = "def arrived(m, me):\n    n = 0\n    while n < 30000:\n        n += 1\n    return m"
         answer = result_of(call(text, cpu_ms=cpu_ms), lambda: next(ticks) / 1000)
-        assert isinstance(answer, RunResult)
+        assert isinstance(answer, CallResult)
         return answer.result
 
     assert isinstance(took(0), Completed)
@@ -108,6 +107,6 @@ def test_pictures_that_somebody_remembers_are_taken() -> None:
     text = "def arrived(m, me):\n    set_data(m, compress(m.payload, 50))\n    return m"
     job = call(text, payload=b"a picture")
     again = result_of(job, lambda: 0.0, remembered)
-    assert isinstance(again, RunResult)
+    assert isinstance(again, CallResult)
     assert isinstance(again.result, Completed)
     assert again.result.outputs[0].payload == b"small"

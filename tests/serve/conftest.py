@@ -18,7 +18,7 @@ import pytest
 
 from rove.elastic.view import MatchersView, MatcherView, Reconfiguration
 from rove.policy.view import PoliciesView, PolicyCounts, PolicyView
-from rove.serve.config import Config, Data, Listen
+from rove.serve.config import Config, DataSettings, ListenSettings
 from rove.serve.server import Server
 from tests.effort import PATIENCE_S
 
@@ -142,7 +142,8 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
     def start(**sections: Any) -> Running:
         config = Config(
-            listen=Listen(mqtt_port=0, http_port=0), data=Data(folder=str(tmp_path / "data"))
+            listen=ListenSettings(mqtt_port=0, http_port=0),
+            data=DataSettings(folder=str(tmp_path / "data")),
         )
         running = Running(msgspec.structs.replace(config, **sections))
         started.append(running)

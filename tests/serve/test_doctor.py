@@ -24,7 +24,7 @@ from rove.broker.storage.records import LogRow, SessionRow, encoded
 from rove.errors import RoveError
 from rove.serve import doctor
 from rove.serve.config import Config, load
-from rove.serve.disk.lake import Lake
+from rove.serve.disk.lake import LakeAppender
 from rove.serve.disk.store import Store
 from rove.serve.doctor import Finding, examine_configuration, examine_machine
 from rove.serve.passwords import set_password
@@ -333,7 +333,7 @@ def test_a_folder_in_use_is_a_problem(tmp_path: Path) -> None:
 
 def lake_of(tmp_path: Path) -> Path:
     """The only file of a lake."""
-    lake = Lake(tmp_path / "d" / "lake")
+    lake = LakeAppender(tmp_path / "d" / "lake")
     lake.take(
         [
             (n, LogRow("publications", "air", 1.7e9, payload=os.urandom(500).hex().encode()))

@@ -12,7 +12,7 @@ import pytest
 from rove.mqtt.decoder import PacketDecoder
 from rove.mqtt.encoder import PINGREQ, PINGRESP, encode
 from rove.mqtt.packets import Connack, Connect, Disconnect, Packet, Publish, Reason
-from rove.serve.config import Config, Data, Listen
+from rove.serve.config import Config, DataSettings, ListenSettings
 from rove.serve.listener import peer_name
 from rove.serve.server import Server
 from tests.effort import PATIENCE_S
@@ -85,7 +85,10 @@ def test_who_comes_in_the_last_moment_is_sent_away(tmp_path: Path, turns: int) -
     """However far the loop has got with accepting: nothing stays open, none is left waiting."""
 
     async def come_and_go() -> None:
-        listens, data = Listen(mqtt_port=0, http_port="off"), Data(folder=str(tmp_path))
+        listens, data = (
+            ListenSettings(mqtt_port=0, http_port="off"),
+            DataSettings(folder=str(tmp_path)),
+        )
         server = Server(Config(listen=listens, data=data))
         await server.start()
         with socket.create_connection(

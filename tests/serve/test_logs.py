@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rove.serve.config import Log
+from rove.serve.config import LogSettings
 from rove.serve.logs import (
     REPEATS_MAX,
     WINDOW_S,
@@ -48,7 +48,7 @@ def record(event: str, at: float = 0.0, level: int = logging.INFO, **fields: Any
 
 
 def test_a_line_for_people(stream: io.StringIO) -> None:
-    install(Log(), stream)
+    install(LogSettings(), stream)
     events("sessions").info("session opened", client="phone", user=None, count=3)
     assert re.fullmatch(
         r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z info     session opened +"
@@ -58,7 +58,7 @@ def test_a_line_for_people(stream: io.StringIO) -> None:
 
 
 def test_a_line_for_programs(stream: io.StringIO) -> None:
-    install(Log(format="json"), stream)
+    install(LogSettings(format="json"), stream)
     events("sessions").warning("slow", client="phone", bytes_waiting=3, at="mine", who={"a": [1]})
     line = json.loads(stream.getvalue())
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("at"))
@@ -75,29 +75,29 @@ def test_a_line_for_programs(stream: io.StringIO) -> None:
 
 def test_the_level_decides_and_can_be_changed(stream: io.StringIO) -> None:
     log = events("store")
-    install(Log(level="warning"), stream)
+    install(LogSettings(level="warning"), stream)
     log.info("unheard")
     log.error("heard")
-    install(Log(level="debug"), stream)
+    install(LogSettings(level="debug"), stream)
     log.debug("heard too")
     assert [line.split()[2] for line in stream.getvalue().splitlines()] == ["error", "debug"]
 
 
 def test_libraries_are_heard_from_warnings_on(stream: io.StringIO) -> None:
-    install(Log(level="info"), stream)
+    install(LogSettings(level="info"), stream)
     library = logging.getLogger("some.library")
     library.info("chatter")
     library.warning("trouble with %s", "x")
     assert "trouble with x" in stream.getvalue()
     assert "chatter" not in stream.getvalue()
-    install(Log(level="error"), stream)
+    install(LogSettings(level="error"), stream)
     library.warning("more trouble")
     assert "more trouble" not in stream.getvalue()
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_an_exception_comes_with_its_traceback(stream: io.StringIO, form: Any) -> None:
-    install(Log(format=form), stream)
+    install(LogSettings(format=form), stream)
     try:
         raise KeyError("password=hunter2")
     except KeyError:
@@ -194,7 +194,7 @@ def test_many_different_warnings_do_not_fill_the_memory() -> None:
 
 
 def test_repeats_are_dropped_on_the_way_out(stream: io.StringIO) -> None:
-    install(Log(), stream)
+    install(LogSettings(), stream)
     for number in range(100):
         events("clients").warning("refused", client=f"c{number}")
     assert stream.getvalue().count("refused") in range(REPEATS_MAX, 2 * REPEATS_MAX + 1)

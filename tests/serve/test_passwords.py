@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rove.broker.access import Identity
 from rove.serve import passwords
 from rove.serve.passwords import (
-    Door,
+    Authenticator,
     Hash,
     PasswordFileError,
     Passwords,
@@ -227,7 +227,7 @@ def users(path: Path) -> Passwords:
 
 
 def test_by_password(users: Passwords) -> None:
-    door = Door(users)
+    door = Authenticator(users)
     assert door.identify("c", THERE, "alice", b"secret") == Identity("alice", "c", "password")
     assert door.identify("c", THERE, "alice", b"wrong") is None
     assert door.identify("c", HERE, "alice", None) is None
@@ -237,23 +237,23 @@ def test_by_password(users: Passwords) -> None:
 def test_the_anonymous_come_in_only_from_here_and_only_while_there_are_no_users(
     users: Passwords,
 ) -> None:
-    door = Door()
+    door = Authenticator()
     assert door.identify("c", HERE, None, None) == Identity(None, "c", "anonymous")
     assert door.identify("c", "::1", None, None) is not None
     assert door.identify("c", "::ffff:127.0.0.1", None, None) is not None
     assert door.identify("c", THERE, None, None) is None
-    assert Door(users).identify("c", HERE, None, None) is None
-    assert Door(trusts_certificates=True).identify("c", HERE, None, None) is None
-    assert Door(anonymous="never").identify("c", HERE, None, None) is None
-    assert Door(users, "always").identify("c", THERE, "", None) == Identity(None, "c")
+    assert Authenticator(users).identify("c", HERE, None, None) is None
+    assert Authenticator(trusts_certificates=True).identify("c", HERE, None, None) is None
+    assert Authenticator(anonymous="never").identify("c", HERE, None, None) is None
+    assert Authenticator(users, "always").identify("c", THERE, "", None) == Identity(None, "c")
 
 
 def test_a_name_without_proof_is_no_name() -> None:
-    assert Door().identify("c", HERE, "admin", b"x") == Identity(None, "c", "anonymous")
+    assert Authenticator().identify("c", HERE, "admin", b"x") == Identity(None, "c", "anonymous")
 
 
 def test_by_certificate(users: Passwords) -> None:
-    door = Door(users, trusts_certificates=True)
+    door = Authenticator(users, trusts_certificates=True)
     known = Identity("bob", "c", "certificate")
     assert door.identify("c", THERE, None, None, "bob") == known
     assert door.identify("c", THERE, "bob", b"whatever", "bob") == known

@@ -20,11 +20,19 @@ from rove.elastic.elasticity import ElasticitySettings
 from rove.errors import RoveError
 from rove.lang.replay import RankedWindow
 from rove.match import engine
-from rove.serve.config import Access, Channel, Config, Data, Lake, Listen, Matchers
-from rove.serve.disk.index_file import NAME
+from rove.serve.config import (
+    AccessSettings,
+    Channel,
+    Config,
+    DataSettings,
+    LakeSettings,
+    ListenSettings,
+    MatcherSettings,
+)
+from rove.serve.disk.data_folder import INDEX_NAME
 from rove.serve.passwords import set_password
 from rove.serve.server import Server, elasticity_of, folder_mode_of, settings_of
-from rove.serve.workers.policy_settings import Policies
+from rove.serve.workers.policy_settings import PolicySettings
 from rove.serve.workers.policy_workers import memory_bytes_of
 from tests.effort import PATIENCE_S
 from tests.serve.conftest import Running
@@ -152,7 +160,7 @@ def test_a_damaged_index_costs_nothing_but_time(
     first = start_server()
     run(subscribe_and_leave(url_of(first)))
     first.stop()
-    index = tmp_path / "data" / NAME
+    index = tmp_path / "data" / INDEX_NAME
     assert index.stat().st_size > 0
     if damage is None:
         index.unlink()
@@ -164,7 +172,7 @@ def test_a_damaged_index_costs_nothing_but_time(
 
 
 def test_the_index_is_saved_though_matchers_have_it(start_server: Start, tmp_path: Path) -> None:
-    first = start_server(matchers=Matchers(min=1, max=1))
+    first = start_server(matchers=MatcherSettings(min=1, max=1))
     end_at = time.monotonic() + 3 * PATIENCE_S
     while not first.look(lambda server: server.shell.broker.router.expressions.is_offloaded):
         assert time.monotonic() < end_at
@@ -172,7 +180,7 @@ def test_the_index_is_saved_though_matchers_have_it(start_server: Start, tmp_pat
     run(subscribe_and_leave(url_of(first)))
     first.stop()
     saved = Router().expressions
-    saved.load((tmp_path / "data" / NAME).read_bytes())
+    saved.load((tmp_path / "data" / INDEX_NAME).read_bytes())
     assert len(saved._saved) == 2
     second = start_server()
     run(publish(url_of(second), {"NO2": 41}))
@@ -181,11 +189,11 @@ def test_the_index_is_saved_though_matchers_have_it(start_server: Start, tmp_pat
 
 def test_the_lake_gets_what_channels_keep(start_server: Start, tmp_path: Path) -> None:
     air = Channel("air", ("air/#",), ("publications", "notifications"))
-    server = start_server(lake=Lake(channels=(air,), seconds_per_file=0.05))
+    server = start_server(lake=LakeSettings(channels=(air,), seconds_per_file=0.05))
     run(subscribe_and_leave(url_of(server)))
     run(publish(url_of(server), {"NO2": 41}, {"NO2": 39}))
     server.stop()
-    again = start_server(lake=Lake(channels=(air,), seconds_per_file=0.05))
+    again = start_server(lake=LakeSettings(channels=(air,), seconds_per_file=0.05))
     run(publish(url_of(again), {"NO2": 43}))
     again.stop()
     lake = tmp_path / "data" / "lake"
@@ -203,7 +211,7 @@ def test_limits_and_passwords_are_reloaded(start_server: Start, tmp_path: Path) 
     rules = tmp_path / "rules"
     rules.write_text("allow user * publish,subscribe open/#\n")
     changed = msgspec.structs.replace(
-        config, limits=Limits(topic_levels_max=3), access=Access(acl_file=str(rules))
+        config, limits=Limits(topic_levels_max=3), access=AccessSettings(acl_file=str(rules))
     )
     server.look(lambda running: running.reload(changed))
 
@@ -227,7 +235,7 @@ def test_limits_and_passwords_are_reloaded(start_server: Start, tmp_path: Path) 
 def test_a_reload_that_is_refused_changes_nothing(start_server: Start) -> None:
     server = start_server()
     config = server.server.config
-    bad = msgspec.structs.replace(config, access=Access(acl_file="/nowhere/rules"))
+    bad = msgspec.structs.replace(config, access=AccessSettings(acl_file="/nowhere/rules"))
     with pytest.raises(RoveError, match="nowhere"):
         server.look(lambda running: running.reload(bad))
     assert server.look(lambda running: running.config is config)
@@ -236,7 +244,8 @@ def test_a_reload_that_is_refused_changes_nothing(start_server: Start) -> None:
 def test_a_port_in_use_is_named(start_server: Start, tmp_path: Path) -> None:
     port = start_server().ports["mqtt"]
     config = Config(
-        listen=Listen(mqtt_port=port, http_port="off"), data=Data(str(tmp_path / "other"))
+        listen=ListenSettings(mqtt_port=port, http_port="off"),
+        data=DataSettings(str(tmp_path / "other")),
     )
     for _ in range(2):  # the second time, the folder is not in use either
         with pytest.raises(RoveError, match=f"cannot listen for mqtt on 127.0.0.1:{port}"):
@@ -245,7 +254,10 @@ def test_a_port_in_use_is_named(start_server: Start, tmp_path: Path) -> None:
 
 def test_a_folder_in_use_is_named(start_server: Start, tmp_path: Path) -> None:
     start_server()
-    config = Config(listen=Listen(mqtt_port=0, http_port="off"), data=Data(str(tmp_path / "data")))
+    config = Config(
+        listen=ListenSettings(mqtt_port=0, http_port="off"),
+        data=DataSettings(str(tmp_path / "data")),
+    )
     with pytest.raises(RoveError, match="data"):
         run(Server(config).start())
 
@@ -255,7 +267,8 @@ def test_a_broker_lives_in_the_time_that_it_is_given(tmp_path: Path) -> None:
 
     async def evolve() -> list[int]:
         config = Config(
-            listen=Listen(mqtt_port=0, http_port="off"), data=Data(str(tmp_path), "none")
+            listen=ListenSettings(mqtt_port=0, http_port="off"),
+            data=DataSettings(str(tmp_path), "none"),
         )
         server = Server(config, now=lambda: clock[0])
         await server.start()
@@ -277,8 +290,8 @@ def test_a_broker_lives_in_the_time_that_it_is_given(tmp_path: Path) -> None:
 
 def test_channels_are_left_alone_without_a_lake() -> None:
     channel = Channel("air", ("air/#",))
-    assert settings_of(Config(lake=Lake(enabled=False, channels=(channel,)))).channels == ()
-    assert settings_of(Config(lake=Lake(channels=(channel,)))).channels[0].name == "air"
+    assert settings_of(Config(lake=LakeSettings(enabled=False, channels=(channel,)))).channels == ()
+    assert settings_of(Config(lake=LakeSettings(channels=(channel,)))).channels[0].name == "air"
 
 
 # --- matchers -----------------------------------------------------------------------------------
@@ -321,7 +334,7 @@ async def hear(server: Running, *values: int) -> list[int]:
 
 
 def test_matchers_match_are_replaced_and_end_with_the_broker(start_server: Start) -> None:
-    server = start_server(matchers=Matchers(min=1, max=1))
+    server = start_server(matchers=MatcherSettings(min=1, max=1))
     assert run(hear(server, 11)) == [11]
     ((first, pid),) = wait_for_members(server, bool).items()
     assert run(hear(server, 12, 5, 13)) == [12, 13]
@@ -337,9 +350,9 @@ def test_matchers_match_are_replaced_and_end_with_the_broker(start_server: Start
 
 
 def test_the_layout_of_matchers_is_reloaded(start_server: Start) -> None:
-    server = start_server(matchers=Matchers(max=1, layout="replicated"))
+    server = start_server(matchers=MatcherSettings(max=1, layout="replicated"))
     config = server.server.config
-    changed = msgspec.structs.replace(config, matchers=Matchers(max=1, layout="partitioned"))
+    changed = msgspec.structs.replace(config, matchers=MatcherSettings(max=1, layout="partitioned"))
     server.look(lambda running: running.reload(changed))
 
     def layout(running: Server) -> str:
@@ -356,14 +369,14 @@ def test_the_layout_of_matchers_is_reloaded(start_server: Start) -> None:
 def test_how_many_matchers_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     def most(cores: int, **keys: Any) -> int:
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
-        return elasticity_of(Matchers(**keys)).matchers_max
+        return elasticity_of(MatcherSettings(**keys)).matchers_max
 
     assert [most(cores) for cores in (1, 2, 8)] == [0, 2, 8]
     assert most(1, min=3) == 3
     assert most(8, max=1) == 1
     assert most(8, max=0) == 0
     chosen = elasticity_of(
-        Matchers("partitioned", 1, 4, 500, split_below=0.1, merge_above=0.6, pause_s=9)
+        MatcherSettings("partitioned", 1, 4, 500, split_below=0.1, merge_above=0.6, pause_s=9)
     )
     assert chosen == ElasticitySettings("partitioned", 1, 4, 500, 0.1, 0.6, 9)
 
@@ -406,7 +419,7 @@ def test_policies_run_within_the_broker_unless_they_take_long(
     """A worker compiles them in any case. What is long is counted in steps here: on a busy machine
     the shortest call may take milliseconds."""
     monkeypatch.setattr("rove.broker.policies.agents.INLINE_MS", 1_000 * PATIENCE_S)
-    server = start_server(policies=Policies(workers=1, steps_max=20_000))
+    server = start_server(policies=PolicySettings(workers=1, steps_max=20_000))
 
     def calls() -> tuple[int, int]:
         total = server.look(lambda running: running.shell.broker.view.policies().total)
@@ -422,7 +435,7 @@ def test_policies_run_within_the_broker_unless_they_take_long(
 def test_policies_run_in_processes_that_are_replaced_and_end_with_the_broker(
     start_server: Start,
 ) -> None:
-    server = start_server(policies=Policies(workers=1, isolation="process"))
+    server = start_server(policies=PolicySettings(workers=1, isolation="process"))
     assert run(shown(server, COUNTS, 7, 8)) == [{"n": 1, "x": 7}, {"n": 2, "x": 8}]
     (first,) = workers(server)
     os.kill(first, signal.SIGKILL)
@@ -439,16 +452,16 @@ def test_policies_run_in_processes_that_are_replaced_and_end_with_the_broker(
 
 
 def test_a_broker_may_run_no_policies(start_server: Start) -> None:
-    server = start_server(policies=Policies(enabled=False))
+    server = start_server(policies=PolicySettings(enabled=False))
     assert server.look(lambda running: running.shell.broker.jobs) is None
     with pytest.raises(rove.RoveError, match="runs no policies"):
         run(shown(server, COUNTS))
 
 
 def test_limits_of_policies_are_reloaded(start_server: Start) -> None:
-    server = start_server(policies=Policies(workers=1))
+    server = start_server(policies=PolicySettings(workers=1))
     config = server.server.config
-    changed = Policies(workers=1, text_bytes_max=30, memory_bytes_max=1 << 30)
+    changed = PolicySettings(workers=1, text_bytes_max=30, memory_bytes_max=1 << 30)
     server.look(lambda running: running.reload(msgspec.structs.replace(config, policies=changed)))
     with pytest.raises(rove.RoveError, match="30"):
         run(shown(server, COUNTS))
@@ -459,9 +472,9 @@ def test_limits_of_policies_are_reloaded(start_server: Start) -> None:
 
 
 def test_others_pass_through_the_data_folder_only_to_a_lake_that_they_may_read() -> None:
-    data = Data(folder="data")
+    data = DataSettings(folder="data")
     for readers, inside in (("owner", 0o700), ("group", 0o710), ("everybody", 0o711)):
-        lake = msgspec.convert({"readers": readers}, Lake)
+        lake = msgspec.convert({"readers": readers}, LakeSettings)
         assert folder_mode_of(Config(data=data, lake=lake)) == inside
         elsewhere = msgspec.structs.replace(lake, folder="/srv/lake")
         assert folder_mode_of(Config(data=data, lake=elsewhere)) == 0o700
@@ -469,7 +482,7 @@ def test_others_pass_through_the_data_folder_only_to_a_lake_that_they_may_read()
 
 def test_a_lake_is_shared_and_nothing_else(start_server: Start, tmp_path: Path) -> None:
     air = Channel("air", ("air/#",), ("publications",))
-    start_server(lake=Lake(channels=(air,), readers="group")).stop()
+    start_server(lake=LakeSettings(channels=(air,), readers="group")).stop()
     data = tmp_path / "data"
     assert data.stat().st_mode & 0o777 == 0o710
     assert (data / "rove.db").stat().st_mode & 0o777 == 0o600
@@ -480,5 +493,5 @@ def test_a_password_file_is_closed_to_others(tmp_path: Path) -> None:
     users = tmp_path / "users"
     set_password(users, "ana", b"secret")
     users.chmod(0o644)
-    Server(Config(access=Access(password_file=str(users))))
+    Server(Config(access=AccessSettings(password_file=str(users))))
     assert users.stat().st_mode & 0o777 == 0o640

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rove.serve.config import Tls
+from rove.serve.config import TlsSettings
 from rove.serve.tls import TlsError, load_certificate, server_context, user_of, validity, warnings
 
 HERE = Path(__file__).parent / "certificates"
@@ -23,8 +23,8 @@ def pem(name: str) -> str:
     return str(HERE / name)
 
 
-def settings(**changes: Any) -> Tls:
-    return Tls(**({"certificate": pem("server.pem"), "key": pem("server.key")} | changes))
+def settings(**changes: Any) -> TlsSettings:
+    return TlsSettings(**({"certificate": pem("server.pem"), "key": pem("server.key")} | changes))
 
 
 def client_context(certificate: str | None = None) -> ssl.SSLContext:
@@ -122,7 +122,7 @@ def test_a_new_certificate_serves_the_next_connection() -> None:
     ],
 )
 def test_names_that_are_missing_or_many(certificate: Any, expected: str | None) -> None:
-    assert user_of(certificate, Tls()) == expected
+    assert user_of(certificate, TlsSettings()) == expected
 
 
 @pytest.mark.parametrize(
@@ -199,10 +199,10 @@ def test_a_key_that_everybody_can_read(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("x")
     key.chmod(0o604)
-    (warning,) = warnings(Tls(key=str(key)), 0)
+    (warning,) = warnings(TlsSettings(key=str(key)), 0)
     assert "can be read by every user" in warning
     key.chmod(0o600)
-    assert list(warnings(Tls(key=str(key)), 0)) == []
+    assert list(warnings(TlsSettings(key=str(key)), 0)) == []
 
 
 @given(st.data())

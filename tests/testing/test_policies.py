@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rove.policy.jobs import Completed, JobResult, LostKind, RunJob, RunResult
+from rove.policy.jobs import CallJob, CallResult, JobResult, LostKind
 from rove.policy.limits import PolicyLimits
+from rove.policy.messages import Completed
 from rove.testing.policies import SimulatedWorkers
 
 TEXT = "def arrived(m, me): return m"
@@ -25,7 +26,7 @@ class Heard:
 def jobs(workers: SimulatedWorkers, count: int) -> Heard:
     workers.listener = heard = Heard()
     for number in range(count):
-        job = RunJob(number, TEXT, "t", b"{}", (), {}, (), {}, 0.0, PolicyLimits())
+        job = CallJob(number, TEXT, "t", b"{}", (), {}, (), {}, 0.0, PolicyLimits())
         workers.submit(job, 500)
     return heard
 
@@ -37,7 +38,7 @@ def test_nothing_is_done_before_it_is_said() -> None:
     assert workers.work(2) == 2
     assert (len(heard.answers), workers.waiting, workers.done) == (2, 1, 2)
     answer = heard.answers[0]
-    assert isinstance(answer, RunResult)
+    assert isinstance(answer, CallResult)
     assert isinstance(answer.result, Completed)
     assert answer.result.passes
 

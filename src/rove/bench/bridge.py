@@ -9,23 +9,24 @@ part of it.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from rove.bench.harness import Bench, Suite, SuiteOptions, Tell
 from rove.bench.measure import Measure
 from rove.bench.servers.kafka import KafkaServer, kafka_server
 from rove.bridge.bridge import Bridge
 from rove.bridge.routes import config_of
 from rove.broker.storage.records import LogRow
 from rove.client import connect
-from rove.serve.disk.lake import Lake
+from rove.serve.disk.lake import LakeAppender
 from rove.testing import broker_processes
 from rove.testing.broker_processes import HOST
 
@@ -36,16 +37,14 @@ _KEYS = 100
 _WAIT_S = 120.0
 
 
-def run(tell: Callable[[str], None]) -> Iterator[Measure]:
-    """Both ways, in a folder that is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="rove-bench-") as name:
-        folder = Path(name)
-        tell("starting Kafka")
-        with kafka_server(folder / "kafka") as kafka:
-            _make_topics(kafka, "plain", "out", "in")
-            yield from _outward(kafka, folder, tell)
-            with broker_processes.rove(folder) as broker:
-                yield from _inward(kafka, broker.port, tell)
+def run(bench: Bench[SuiteOptions]) -> Iterator[Measure]:
+    """Both directions."""
+    bench.tell("starting Kafka")
+    kafka = bench.open(kafka_server(bench.folder / "kafka"))
+    _make_topics(kafka, "plain", "out", "in")
+    yield from _outward(kafka, bench.folder, bench.tell)
+    broker = bench.open(broker_processes.rove(bench.folder))
+    yield from _inward(kafka, broker.port, bench.tell)
 
 
 def _make_topics(kafka: KafkaServer, *names: str) -> None:
@@ -58,11 +57,11 @@ def _payload(number: int) -> bytes:
     return msgspec.json.encode({"n": number, "NO2": number % 97 / 2, "place": "x" * 160})
 
 
-def _outward(kafka: KafkaServer, folder: Path, tell: Callable[[str], None]) -> Iterator[Measure]:
+def _outward(kafka: KafkaServer, folder: Path, tell: Tell) -> Iterator[Measure]:
     tell("a producer alone")
     plain = _OUTWARD / _produced(kafka, "plain", _OUTWARD)
     yield Measure("bridge.producer", plain, "records/s", note="without a bridge")
-    lake = Lake(folder / "lake")
+    lake = LakeAppender(folder / "lake")
     at_s = time.time()
     for first in range(1, _OUTWARD + 1, 20_000):
         numbers = range(first, min(first + 20_000, _OUTWARD + 1))
@@ -79,7 +78,7 @@ def _row(number: int, at_s: float) -> LogRow:
     return LogRow("publications", "air", at_s, topic, str(number), payload=_payload(number))
 
 
-def _inward(kafka: KafkaServer, port: int, tell: Callable[[str], None]) -> Iterator[Measure]:
+def _inward(kafka: KafkaServer, port: int, tell: Tell) -> Iterator[Measure]:
     url = f"mqtt://{HOST}:{port}"
     tell("a client alone")
     plain = _INWARD / asyncio.run(_published(url))
@@ -141,3 +140,6 @@ async def _published(url: str) -> float:
         for receipt in receipts:
             await receipt
         return time.perf_counter() - begin_s
+
+
+SUITE: Final = Suite(name="bridge", parts={"bridge": run}, options=SuiteOptions())

@@ -10,7 +10,9 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import Final
 
+from rove.bench.harness import Bench, Suite, SuiteOptions
 from rove.bench.measure import Measure, seconds_for
 from rove.lang import LanguageError, covers, intersects, matches, normalise, parse, to_text
 from rove.testing.workloads import AirQuality
@@ -56,8 +58,8 @@ _LARK_GRAMMAR = r"""
 """
 
 
-def run() -> Iterator[Measure]:
-    """All measures, each as soon as it is known."""
+def run(_bench: Bench[SuiteOptions]) -> Iterator[Measure]:
+    """Yield all measures, each as soon as it is known."""
     yield _help()
     yield from _reading()
     yield from _meaning()
@@ -69,7 +71,7 @@ def _help() -> Measure:
     elapsed_ms = 1e3 * seconds_for(
         lambda: subprocess.run(command, check=True, capture_output=True), rounds=5
     )
-    return _limited("language.help", elapsed_ms, _HELP_GOAL_MS)
+    return Measure("language.help", elapsed_ms, "ms").at_most(_HELP_GOAL_MS, " ms")
 
 
 def _reading() -> Iterator[Measure]:
@@ -77,27 +79,17 @@ def _reading() -> Iterator[Measure]:
     trees = [parse(text) for text in texts]
     ours_per_s = _per_second(lambda: [parse(text) for text in texts])
     both_per_s = _per_second(lambda: [normalise(parse(text)) for text in texts])
-    yield Measure("language.parse.W1", ours_per_s, "texts/s")
-    yield Measure(
-        "language.parse+normalise.W1",
-        both_per_s,
-        "texts/s",
-        goal=f">= {_PARSE_GOAL_PER_S:,}",
-        reached=both_per_s >= _PARSE_GOAL_PER_S,
-    )
+    ours = Measure("language.parse.W1", ours_per_s, "texts/s")
+    yield ours
+    both = Measure("language.parse+normalise.W1", both_per_s, "texts/s")
+    yield both.at_least(_PARSE_GOAL_PER_S)
     yield Measure(
         "language.print.W1", _per_second(lambda: [to_text(tree) for tree in trees]), "texts/s"
     )
     for name, other in (("sqlglot", _sqlglot()), ("lark", _lark())):
         if other is not None:
             theirs_per_s = _per_second(lambda: [other(text) for text in texts[:200]], 200)  # noqa: B023
-            yield Measure(
-                f"language.parse.W1.{name}",
-                theirs_per_s,
-                "texts/s",
-                ratio=theirs_per_s / ours_per_s,
-                against="language.parse.W1",
-            )
+            yield Measure(f"language.parse.W1.{name}", theirs_per_s, "texts/s").compared(ours)
 
 
 def _meaning() -> Iterator[Measure]:
@@ -115,7 +107,8 @@ def _meaning() -> Iterator[Measure]:
 def _refusing() -> Iterator[Measure]:
     for name, text in HOSTILE.items():
         elapsed_ms = 1e3 * seconds_for(lambda: _refuse(text))  # noqa: B023
-        yield _limited(f"language.hostile.{name}", elapsed_ms, _HOSTILE_GOAL_MS)
+        measure = Measure(f"language.hostile.{name}", elapsed_ms, "ms")
+        yield measure.at_most(_HOSTILE_GOAL_MS, " ms")
 
 
 def _refuse(text: str) -> None:
@@ -124,12 +117,6 @@ def _refuse(text: str) -> None:
     except LanguageError:
         return
     raise AssertionError("a hostile text was accepted")
-
-
-def _limited(name: str, elapsed_ms: float, limit_ms: float) -> Measure:
-    return Measure(
-        name, elapsed_ms, "ms", goal=f"<= {limit_ms:g} ms", reached=elapsed_ms <= limit_ms
-    )
 
 
 def _per_second(work: Callable[[], object], count: int = _TEXTS) -> float:
@@ -150,3 +137,6 @@ def _lark() -> Callable[[str], object] | None:
     import lark
 
     return lark.Lark(_LARK_GRAMMAR, parser="lalr").parse
+
+
+SUITE: Final = Suite(name="language", parts={"language": run}, options=SuiteOptions())

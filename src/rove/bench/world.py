@@ -20,14 +20,14 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-import msgspec
 import numpy as np
 
+from rove.bench.harness import Bench, Setting, Suite, SuiteOptions
 from rove.bench.measure import Measure
 from rove.bench.processes import Process, chosen_cores, together
 from rove.errors import RoveError
@@ -61,15 +61,13 @@ _LIVE_ENGINE: Final = "tile"
 publication at this size, which is more than one core has.)"""
 _DESIGNS: Final = ("evolving", "evolving-pes", "evolving-lees", "evolving-clees")
 
-Tell = Callable[[str], None]
-
 
 class HistoriesError(RoveError):
     """Two runs of one seed differ."""
 
 
-class Options(msgspec.Struct, frozen=True):
-    """What to measure."""
+class WorldOptions(SuiteOptions, frozen=True, kw_only=True):
+    """How much to measure."""
 
     players: Sequence[int] = (1_000, 10_000)
     ticks: Sequence[int] = (600, 200)
@@ -79,21 +77,14 @@ class Options(msgspec.Struct, frozen=True):
     walked_s: float = 120.0
     live_clients: int = 500
     live_s: float = 300.0
-    parts: Sequence[str] = ()
-    """Of PARTS; all if none is named."""
 
 
-QUICK: Final = Options(
+QUICK: Final = WorldOptions(
     players=(50,), ticks=(20,), walkers=20, walked_s=20.0, live_clients=6, live_s=4.0
 )
 
 
-def run(options: Options | None = None, tell: Tell = lambda text: None) -> Iterator[Measure]:
-    """All measures, each as soon as it is known."""
-    options = options or Options()
-    for part in options.parts or PARTS:
-        tell(part)
-        yield from PARTS[part](options, tell)
+WorldBench: TypeAlias = Bench[WorldOptions]
 
 
 # -- speed and memory ------------------------------------------------------------------------------
@@ -138,11 +129,12 @@ def _resident_bytes(_show: _Show) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _speed(options: Options, tell: Tell) -> Iterator[Measure]:
+def _speed(bench: WorldBench) -> Iterator[Measure]:
+    options = bench.options
     for players, ticks in zip(options.players, options.ticks, strict=True):
         one: Measure | None = None
         for processes in (1, 2):
-            tell(f"{players} players, {processes} processes")
+            bench.tell(f"{players} players, {processes} processes")
             times = _times_real(players, ticks, processes)
             name = f"world.speed{processes}.{players}"
             goal = _GOALS.get(players) if processes == 2 else None
@@ -174,10 +166,11 @@ def _times_real(players: int, ticks: int, processes: int) -> float:
     return min(times for times, _ in found)
 
 
-def _memory(options: Options, tell: Tell) -> Iterator[Measure]:
+def _memory(bench: WorldBench) -> Iterator[Measure]:
+    options = bench.options
     least: Measure | None = None
     for players in options.players:
-        tell(f"{players} players")
+        bench.tell(f"{players} players")
         with Process(_Show, [], 0) as process:
             process.ask(_begin, _FEW, FOUR)
             few: int = process.ask(_resident_bytes)
@@ -208,8 +201,9 @@ def walk_far(walkers: int, seconds: float) -> dict[str, dict[str, Any]]:
     return {str(row["engine"]): row for row in ensemble.sample()}
 
 
-def _subscribing(options: Options, tell: Tell) -> Iterator[Measure]:
-    tell(f"{options.walkers} walkers")
+def _subscribing(bench: WorldBench) -> Iterator[Measure]:
+    options = bench.options
+    bench.tell(f"{options.walkers} walkers")
     rows = walk_far(options.walkers, options.walked_s)
     before = operations(rows["area"])
     name = "world.subscribing.resubscribe"
@@ -255,8 +249,9 @@ def live_scenario(clients: int, seconds: float) -> Scenario:
     )
 
 
-def _live(options: Options, tell: Tell) -> Iterator[Measure]:
-    tell(f"{options.live_clients} clients over MQTT for {options.live_s:g} s")
+def _live(bench: WorldBench) -> Iterator[Measure]:
+    options = bench.options
+    bench.tell(f"{options.live_clients} clients over MQTT for {options.live_s:g} s")
     scenario = live_scenario(options.live_clients, options.live_s)
     live = run_live(scenario, hosts=_LIVE_HOSTS, has_dummies=False)
     name = f"world.live.{options.live_clients}"
@@ -273,10 +268,11 @@ def _live(options: Options, tell: Tell) -> Iterator[Measure]:
         yield Measure(f"{name}.cpu.{process.name}", share, "% of a core")
 
 
-PARTS: Final[dict[str, Callable[[Options, Tell], Iterator[Measure]]]] = {
-    "speed": _speed,
-    "memory": _memory,
-    "subscribing": _subscribing,
-    "live": _live,
-}
-"""Each part by its name, in the order in which they are measured."""
+SUITE: Final = Suite(
+    name="world",
+    parts={"speed": _speed, "memory": _memory, "subscribing": _subscribing, "live": _live},
+    options=WorldOptions(),
+    quick=QUICK,
+    accepts={"seconds": Setting("live_s")},
+    needs_linux_to="binds processes to cores",
+)

@@ -24,9 +24,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from rove.bridge.batches import BATCH_MAX, Position, cut, must_settle, packet_id_of
 from rove.bridge.routes import BridgeConfig, BridgeError, BridgeRoute, RouteProgress
-from rove.bridge.session import BridgeSession
+from rove.bridge.session import BATCH_MAX, BridgeSession, Position, cut, must_settle, packet_id_of
 from rove.bridge.transactions import (
     ANSWER_S_MAX,
     KafkaTransactions,

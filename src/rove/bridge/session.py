@@ -9,10 +9,13 @@ again what was not answered, is the client's (`rove.client.connection`, `rove.cl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Final
 
-from rove.bridge.translation import BridgePublication
+import msgspec
+
+from rove.bridge.translation import BridgePublication, KafkaRecord
 from rove.client.connection import PersistentConnection
 from rove.client.errors import ClientError, in_words
 from rove.client.options import ClientOptions
@@ -114,3 +117,44 @@ class BridgeSession:
     def finished(self, error: ClientError) -> None:
         self._error = error
         self._changed.set()
+
+
+PACKET_IDS: Final = 65_535
+SPAN: Final = PACKET_IDS // 2
+BATCH_MAX: Final = 500
+"""Of a partition; the broker's receive maximum is 1,000, and two batches may be under way."""
+
+
+def packet_id_of(offset: int) -> int:
+    """The packet identifier under which the record of an offset is published."""
+    return offset % PACKET_IDS + 1
+
+
+class Position(msgspec.Struct, frozen=True):
+    """How far a partition is published."""
+
+    next: int
+    """The first offset that is not."""
+    unreleased: int
+    """From here to `next`, the broker may still hold packet identifiers."""
+
+    def packet_ids(self) -> list[int]:
+        """Those that an earlier process may not have released."""
+        return [packet_id_of(offset) for offset in range(self.unreleased, self.next)]
+
+
+def cut(
+    records: Iterable[KafkaRecord], batch_max: int = BATCH_MAX
+) -> tuple[list[KafkaRecord], list[KafkaRecord]]:
+    """The records of one partition that make the next batch, and those that come after it."""
+    batch: list[KafkaRecord] = []
+    rest: list[KafkaRecord] = []
+    for record in records:
+        fits = len(batch) < batch_max and (not batch or record.offset - batch[0].offset < SPAN)
+        (batch if fits and not rest else rest).append(record)
+    return batch, rest
+
+
+def must_settle(position: Position, batch: list[KafkaRecord]) -> bool:
+    """Whether all that came before has to be released, and that written down, before this batch."""
+    return batch[-1].offset - position.unreleased >= SPAN

@@ -42,9 +42,9 @@ from rove.broker.storage.restore import restore
 from rove.broker.subscriptions.router import Router
 from rove.broker.subscriptions.subscribe import SubscribeHandler
 from rove.broker.views import BrokerView
+from rove.elastic.commands import MatcherProcesses
 from rove.elastic.coordinator import Coordinator
 from rove.elastic.elasticity import ElasticitySettings
-from rove.elastic.ports import MatcherProcesses
 from rove.elastic.reconfiguration import Reconfigurer
 from rove.elastic.view import Kind, Layout
 from rove.match.matcher import Work

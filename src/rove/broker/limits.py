@@ -41,17 +41,18 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # --- connections ---
 
     connections_max: Count = 100_000
-    """Connections open at once, of all listeners together. One more is closed before it has said
-    anything. The system's limit of open files has to be higher (`rove doctor` compares them)."""
+    """Connections open at once, of all listeners together. One more is closed at once. The
+    system's limit of open files has to be higher (`rove doctor` compares them)."""
 
     connect_timeout_s: Seconds = 10
     """How long a new connection may take until its CONNECT is complete, TLS included. Then it is
-    closed without a word, as the specification asks. The head of every HTTP request has as long."""
+    closed without an answer, as the specification requires. The same limit applies to the head
+    of every HTTP request."""
 
     keep_alive_s_max: UnsignedShort = 65_535
-    """The longest keep-alive. A version 5 client that asks for a longer one, or for none, is told
-    this one in CONNACK and held to it; 3.1.1 cannot be told and keeps its own. The default allows
-    every wish, "none" included."""
+    """The longest keep-alive. A version 5 client that requests a longer one, or none, gets this
+    one in CONNACK; a 3.1.1 client keeps its own. The default allows every value, "none"
+    included."""
 
     client_id_bytes_max: Annotated[int, Meta(ge=23, le=65_535)] = 256
     """Length of a client identifier in UTF-8. A longer one is refused with "client identifier not
@@ -68,32 +69,32 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     invalid, topic filter invalid."""
 
     topic_alias_max: Annotated[int, Meta(ge=0, le=65_535)] = 1_000
-    """Topic aliases that a client may keep with us, announced in CONNACK; 0 is none. A higher one
-    closes the connection with "topic alias invalid"."""
+    """Topic aliases of one client, announced in CONNACK; 0 is none. A higher one closes the
+    connection with "topic alias invalid"."""
 
     receive_max: UnsignedShort = 1_000
-    """QoS 1 and 2 publications of one client that are not acknowledged yet, announced in CONNACK.
-    One more closes a version 5 connection with "receive maximum exceeded". 3.1.1 has no such rule:
-    its publishers are held back with all others, by `commit_backlog_bytes_max`."""
+    """QoS 1 and 2 publications of one client that are not acknowledged yet, announced in
+    CONNACK. One more closes a version 5 connection with "receive maximum exceeded". 3.1.1 has no
+    such rule: its publishers are slowed down like all others, by `commit_backlog_bytes_max`."""
 
     inflight_max: UnsignedShort = 1_000
     """QoS 1 and 2 notifications under way to one client and not acknowledged by it; the client's
     own receive maximum bounds it further. The others wait in the session's queue."""
 
     publish_per_s_max: CountOrNone = 0
-    """Publications per second of one client, averaged over a second; 0 is no limit. A client that
-    is faster is read from more slowly: it is delayed, nothing is lost."""
+    """Publications per second of one client, averaged over a second; 0 is no limit. The broker
+    reads more slowly from a faster client: its publications are delayed, not lost."""
 
     # --- sessions ---
 
     session_expiry_s_max: UnsignedInt = 30 * DAY_S
-    """How long a session outlives its connection. A longer wish is shortened, and a version 5
-    client is told so in CONNACK; a persistent session of 3.1.1 lives exactly this long. When it
-    is over the session, its subscriptions and its queue are deleted."""
+    """How long a session outlives its connection. A longer expiry is shortened, and a version 5
+    client is informed in CONNACK; a persistent session of 3.1.1 has exactly this expiry. Then
+    the session, its subscriptions and its queue are deleted."""
 
     sessions_max: Count = 1_000_000
-    """Sessions, of connected clients and of those away. A new client is told "quota exceeded"; a
-    known one may always come back."""
+    """Sessions, of connected and disconnected clients. A new client is refused with "quota
+    exceeded"; one with a session may always reconnect."""
 
     subscriptions_per_session_max: Count = 10_000
     """Subscriptions of one session. One more is refused with "quota exceeded"; replacing one is
@@ -103,21 +104,21 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Subscriptions of all sessions together. One more is refused with "quota exceeded"."""
 
     text_steps_max: Count = 1_000_000
-    """What one text may cost for each publication of 1 KB, in steps of about a nanosecond (`rove
-    check` shows it). A costlier one is refused with "quota exceeded", the figure and what would be
-    less."""
+    """The cost of one filter expression for each publication of 1 KB, in steps of about a
+    nanosecond (`rove check` shows it). A higher cost is refused with "quota exceeded", the
+    figure and a hint."""
 
     session_steps_max: Count = 10_000_000
-    """What all texts of one session may cost together for each publication. One more is refused
-    with "quota exceeded"; those that were accepted before stay."""
+    """The total cost of all filter expressions of one session for each publication. One more is
+    refused with "quota exceeded"; those that were accepted before stay."""
 
     session_moving_steps_max: Count = 100_000_000
-    """What one change of its `me.` variables may cost for all texts of a session that follow them,
-    in steps. One more such text is refused with "quota exceeded"."""
+    """The cost of one change of the `me.` variables of a session for all of its expressions that
+    use them, in steps. One more such expression is refused with "quota exceeded"."""
 
     window_s_max: Seconds = 31 * DAY_S
-    """The longest span of time after WITHIN. A longer one is refused with "quota exceeded", since a
-    window keeps what may still be among the best for as long."""
+    """The longest span of time after WITHIN. A longer one is refused with "quota exceeded",
+    because a window keeps candidates for that time."""
 
     window_publications_max: Count = 100_000
     """The most publications after WITHIN. A larger window is refused with "quota exceeded"."""
@@ -135,29 +136,31 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exceed it is refused as a whole with "quota exceeded"."""
 
     will_delay_s_max: UnsignedInt = DAY_S
-    """How long a will may wait after its client has gone. A longer delay is shortened to this."""
+    """The longest delay of a will after its client has disconnected. A longer one is shortened
+    to this."""
 
     # --- queues ---
 
     queue_messages_max: Count = 100_000
-    """Notifications that wait for one session; those under way count towards `inflight_max`.
-    `queue_overflow` says which one is dropped when there is one more."""
+    """Notifications that wait for one session; those in flight count towards `inflight_max`.
+    `queue_overflow` chooses which one is dropped if there is one more."""
 
     queue_bytes_max: Count = 64 * MIB
-    """Payload and topic of what waits for one session. `queue_overflow` says what is dropped."""
+    """Size of the notifications that wait for one session, payload and topic. `queue_overflow`
+    chooses which are dropped."""
 
     queue_age_s_max: Annotated[float, Meta(gt=0)] = 7 * DAY_S
-    """How long a notification may wait. What is older is dropped, as if its message expiry had
+    """How long a notification may wait. An older one is dropped, as if its message expiry had
     passed."""
 
     queue_overflow: Literal["drop-oldest", "drop-newest"] = "drop-oldest"
-    """What gives way when a queue is full: what has waited longest (the subscriber gets what is
-    recent), or what has just come (it gets what it missed first, with a gap after it). What is
-    under way to the client is never taken back."""
+    """What is dropped when a queue is full: the oldest notification (the subscriber gets the
+    most recent ones), or the newest (it gets the first ones that it missed, with a gap after
+    them). Notifications in flight are never dropped."""
 
     replay_messages_per_s: CountOrNone = 5_000
-    """Pace at which a returning client is sent what waited for it; 0 is as fast as it reads. What
-    is new queues behind, so that the order holds."""
+    """Rate at which a reconnected client is sent its queue; 0 is as fast as it reads. New
+    notifications are queued, so that the order is kept."""
 
     # --- what is kept ---
 
@@ -169,8 +172,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Payloads and topics of all retained messages. As `retained_messages_max`."""
 
     valid_publications_max: Count = 1_000_000
-    """Publications that are kept for later subscriptions because they said `valid-for`. One more is
-    refused with "quota exceeded"; with QoS 0 it is delivered but not kept."""
+    """Publications with `valid-for`, which are kept for later subscriptions. One more is refused
+    with "quota exceeded"; with QoS 0 it is delivered but not kept."""
 
     valid_bytes_max: Count = GIB
     """Payloads and topics of all valid publications. As `valid_publications_max`."""
@@ -178,25 +181,25 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # --- overload ---
 
     unsent_bytes_max: Count = 4 * MIB
-    """Bytes that wait for one connection because the client reads slowly. Beyond it QoS 0 to that
-    client is dropped; QoS 1 and 2 stay in its queue. Others do not notice."""
+    """Bytes that wait for one connection because the client reads slowly. Beyond it QoS 0 to
+    that client is dropped; QoS 1 and 2 stay in its queue. Other clients are not affected."""
 
     unsent_disconnect_s: Seconds = 60
-    """A connection that takes nothing for this long, while something waits for it, is closed. Its
-    session stays, as after any lost connection."""
+    """A connection that reads nothing for this long, while something waits for it, is closed.
+    Its session stays, as after any lost connection."""
 
     memory_bytes_high: Count = 512 * MIB
-    """When what waits inside (uncommitted, or held back until it is) exceeds this, publishers are
-    no longer read from: TCP pushes them back. Subscribers go on being served. What slow subscribers
-    have not taken does not count, it is bounded by `unsent_bytes_max` each."""
+    """When more than this waits in the broker for a commit, it stops reading from publishers,
+    and TCP slows them down. Subscribers are still served. Data that slow subscribers have not
+    read does not count; `unsent_bytes_max` limits it."""
 
     memory_bytes_low: Count = 384 * MIB
-    """Publishers are read from again when what waits inside has fallen below this. The distance to
-    `memory_bytes_high` keeps it from flickering."""
+    """The broker reads from publishers again when less than this waits. The distance to
+    `memory_bytes_high` prevents rapid switching."""
 
     commit_backlog_bytes_max: Count = 64 * MIB
-    """Bytes that wait for the disk. Beyond it publishers are no longer read from until a commit has
-    caught up."""
+    """Bytes that wait for the disk. Beyond it the broker stops reading from publishers until a
+    commit has caught up."""
 
     # --- HTTP ---
 
@@ -211,8 +214,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Clients of `GET /subscribe` at once. One more is answered 503."""
 
     explain_publications_max: CountOrNone = 10_000
-    """Recent publications that are remembered so that `/explain` can say why one did not reach a
-    subscription; 0 remembers none. The oldest is forgotten first."""
+    """Recent publications that are kept for `/explain`, which shows why one did not reach a
+    subscription; 0 keeps none. The oldest is dropped first."""
 
     def __post_init__(self) -> None:
         if self.memory_bytes_low > self.memory_bytes_high:

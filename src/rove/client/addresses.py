@@ -1,12 +1,12 @@
-"""Where a broker is: `mqtt://user@host:1883` and its relatives, read once and checked at once.
+"""Addresses of brokers: URLs such as `mqtt://user@host:1883`, parsed and checked.
 
     mqtt://host[:1883]       TCP
     mqtts://host[:8883]      TLS over TCP
     ws://host[:80][/mqtt]    WebSocket
     wss://host[:443][/mqtt]  WebSocket over TLS
 
-A password may stand in the URL because some settings leave no other place for it. It is better
-given apart: a URL ends up in logs, and so no text made here ever shows one.
+A URL may contain a password, because some settings leave no other place for it. An option of its
+own is better: URLs end up in logs. For the same reason no text that is made here shows a password.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def parse_address(url: str) -> Address:
-    """The address that a URL names; AddressError says what is wrong with it."""
+    """Parse a URL; AddressError names the fault."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -76,7 +76,7 @@ def parse_address(url: str) -> Address:
 
 
 def _shown(url: str) -> str:
-    """A URL for an error message: whatever stands before an @ may hold a password."""
+    """A URL for an error message, without the part before an @, which may contain a password."""
     before, at, after = url.rpartition("@")
     scheme, separator, _ = before.partition("://")
     return repr(f"{scheme}://…@{after}" if at and separator else after if at else url)

@@ -1,8 +1,9 @@
-"""The client: what a program publishes, subscribes to and says of itself, over one connection.
+"""The client: publishes, subscribes, and sets variables and policies over one connection.
 
-`connect` is the door. A program that is cut off need not notice: publications wait in the outbox,
-subscriptions are made again, and what the broker queued comes in order. What cannot be mended (the
-session was taken over, the broker refuses who we are) is raised wherever the program is waiting.
+Programs begin with `connect`. They need not notice a lost connection: publications wait in the
+outbox, subscriptions are made again, and what the broker queued arrives in order. An error that
+reconnecting cannot mend (the session was taken over, the broker refuses the user) is raised
+wherever the program waits.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from rove.client.errors import (
     SubscribeRefused,
     in_words,
 )
-from rove.client.ids import MAKER_DIGITS, IdGenerator
 from rove.client.me import TOPIC as ME_TOPIC
 from rove.client.me import Me, log_refusal
 from rove.client.notifications import ID, reader_into
@@ -41,7 +41,7 @@ from rove.client.options import (
     payload_of,
     validity,
 )
-from rove.client.outbox import OutboxQuota
+from rove.client.outbox import MAKER_DIGITS, IdGenerator, OutboxQuota
 from rove.client.policies import TOPIC as POLICY_TOPIC
 from rove.client.policies import (
     DeviceContext,
@@ -70,23 +70,23 @@ from rove.mqtt.topics import filter_fault, name_fault, text_fault
 
 T = TypeVar("T")
 CONTROL: Final = "$rove/"
-"""Topics of what the broker itself is told, and tells."""
+"""Topics of messages between client and broker itself."""
 UNPUBLISH_TOPIC: Final = "$rove/unpublish"
 PAYLOAD_BYTES_MAX: Final = 256_000_000
-"""A little less than fits into a packet, so that topic and properties always fit beside it."""
+"""A little less than fits into a packet, which leaves room for topic and properties."""
 EXPIRY_S_MAX: Final = 0xFFFF_FFFF
 DRAIN_S: Final = 5.0
-"""How long `close` waits for publications that nobody has answered for."""
+"""How long `close` waits for answers to publications."""
 SEEN_MAX: Final = 4_096
-"""Ids of notifications that a subscription remembers, to know again what comes twice."""
+"""Ids of notifications that a subscription remembers, to detect duplicates."""
 
 
 class Published(msgspec.Struct, frozen=True):
-    """A publication that the broker has taken (QoS 0: that was sent)."""
+    """A publication that the broker has accepted (QoS 0: that was sent)."""
 
     id: str
     has_subscribers: bool = True
-    """False if the broker said that nobody wants it now."""
+    """False if the broker has reported that no subscription matches it now."""
     user: Mapping[str, str] = {}
     """User properties of the broker's answer, if it has any."""
 
@@ -116,10 +116,10 @@ def connect(
 ) -> Opener[Client]:
     """Connect to a broker: `client = await connect(…)`, or `async with connect(…) as client`.
 
-    Without `client_id` the session is this object's and ends with it. With one, a session of that
-    name is found again, with its subscriptions and what was queued for them (unless `clean_start`),
-    and outlives `close` by `session_expiry_s`. `report` begins `Client.report`, and `on_policy` is
-    told what `Client.policy_notices` tells, and the same of policies that run here.
+    Without `client_id`, the session belongs to this object and ends with it. With one, an existing
+    session of that name is resumed, with its subscriptions and their queues (unless `clean_start`),
+    and it outlives `close` by `session_expiry_s`. `report` starts `Client.report`; `on_policy` is
+    called with every notice of `Client.policy_notices` and of policies that run here.
     """
     options = ClientOptions(
         address=parse_address(url),
@@ -185,27 +185,28 @@ class Client:
 
     @property
     def client_id(self) -> str:
-        """As it was chosen, or as the broker gave it."""
+        """As the program or the broker has chosen it."""
         return self._session.client_id
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection at this moment. Publishing and subscribing need none."""
+        """Whether there is a connection now. Publishing and subscribing work without one."""
         return self._session.is_open
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is of no more use: closed, or ended by the broker."""
+        """Whether it was closed, or ended by the broker, and is of no more use."""
         return self._error is not None
 
     @property
     def waiting(self) -> int:
-        """Publications that the broker has not answered for."""
+        """How many publications the broker has not answered."""
         return self._room.count
 
     @property
     def unclaimed(self) -> int:
-        """Notifications of an earlier program's subscriptions, dropped as this one made none."""
+        """Notifications that were dropped because they belong to subscriptions of an earlier
+        program which this one has not made."""
         return self._table.unclaimed_dropped
 
     # -- publishing ------------------------------------------------------------------------------
@@ -222,11 +223,12 @@ class Client:
         expiry_s: int | None = None,
         user: Mapping[str, str] | None = None,
     ) -> Published:
-        """Publish; returns when the broker has taken it (QoS 0: when it was sent).
+        """Publish; returns when the broker has accepted it (QoS 0: when it was sent).
 
         Bytes are sent as they are, everything else as JSON. `valid_for` keeps it for subscriptions
-        that are made later; `expiry_s` bounds how long it may wait for who is away. `id` names
-        it; the same id again is the same publication. PublishRefused if the broker refuses it.
+        that are made later; `expiry_s` limits how long it may wait for clients that are away. A
+        publication with the same `id` is the same publication. PublishRefused if the broker
+        refuses it.
         """
         packet, id = self._packet(topic, value, qos, retain, id, valid_for, expiry_s, user)
         return await (await self._post(packet, id))
@@ -245,14 +247,14 @@ class Client:
     ) -> asyncio.Future[Published]:
         """Publish without waiting for the broker: returns when there is room in the outbox.
 
-        What is returned can be awaited for the broker's answer. For many publications in a row:
-        a thousand are then under way at once, instead of one.
+        The result can be awaited for the broker's answer. Use it for many publications in a row:
+        a thousand are then in flight at once, instead of one.
         """
         packet, id = self._packet(topic, value, qos, retain, id, valid_for, expiry_s, user)
         return await self._post(packet, id)
 
     async def unpublish(self, id: str) -> None:
-        """Withdraw a publication of this client: it is delivered to nobody any more."""
+        """Withdraw a publication of this client: the broker stops delivering it."""
         packet, _ = self._packet(UNPUBLISH_TOPIC, id.encode(), 1, False, None, None, None, None)
         await (await self._post(packet, id))
 
@@ -267,7 +269,7 @@ class Client:
         expiry_s: int | None,
         user: Mapping[str, str] | None,
     ) -> tuple[Publish, str]:
-        """The packet and its id; what can be known to be wrong is refused here."""
+        """The packet and its id; invalid arguments are refused here."""
         if (fault := name_fault(topic)) is not None:
             raise PublishRefused(fault, Reason.TOPIC_NAME_INVALID)
         if qos not in (0, 1, 2):
@@ -309,7 +311,9 @@ class Client:
         outgoing, receipt = self._outgoing(packet, id)
         self._session.publish(outgoing)
         if self._connection.flush_if_much():
-            await asyncio.sleep(0)  # or a loop that only publishes would never let us read
+            await asyncio.sleep(
+                0
+            )  # otherwise a loop that only publishes would never let the client read
         return receipt
 
     def _outgoing(self, packet: Publish, id: str) -> tuple[Outgoing, asyncio.Future[Published]]:
@@ -336,7 +340,8 @@ class Client:
     def _tell(
         self, topic: str, payload: bytes, user: tuple[tuple[str, str], ...] = ()
     ) -> asyncio.Future[Published]:
-        """Tell the broker itself. It takes no turn in the outbox: there are few, and small ones."""
+        """Send a message to the broker itself. It does not wait for room: these are few and
+        small."""
         self._check_usable()
         outgoing, receipt = self._control(topic, payload, user)
         self._session.publish(outgoing)
@@ -356,16 +361,16 @@ class Client:
     async def set_policy(
         self, text: str, subscription: Subscription[Any] | int | None = None
     ) -> None:
-        """Let this policy decide what is sent, to the session or by one of its subscriptions.
+        """Set the policy of the session, or of one of its subscriptions.
 
-        It takes the place of an earlier one. PolicyRefused says what is wrong with it, and where;
-        the earlier one then stays. A subscription of an earlier program is named by its identifier.
+        It replaces an earlier one, which stays if PolicyRefused is raised; that error names the
+        fault and its place. A subscription of an earlier program is given by its identifier.
         """
         compiled(text)
         await self._set_policy(text, subscription)
 
     async def remove_policy(self, subscription: Subscription[Any] | int | None = None) -> None:
-        """Let there be no policy any more; a subscription then has that of the session."""
+        """Remove a policy; a subscription then has that of the session."""
         await self._set_policy("", subscription)
 
     async def _set_policy(self, text: str, subscription: Subscription[Any] | int | None) -> None:
@@ -393,27 +398,27 @@ class Client:
             raise
 
     def policy_notices(self) -> Opener[Subscription[PolicyNotice]]:
-        """Subscribe to what the broker tells of this subscriber's policies."""
+        """Subscribe to the broker's notices about this subscriber's policies."""
         return self.subscribe(POLICY_TOPIC, into=PolicyNotice)
 
     def variables(self) -> Opener[Variables]:
-        """Look at the whole state that the broker keeps for this subscriber, as it changes."""
+        """Watch all variables that the broker keeps for this subscriber."""
         self._check_usable()
         return Opener(self._variables)
 
     async def _variables(self) -> Variables:
-        # QoS 0: what it was while we were away is of no interest, so it need not be queued.
+        # QoS 0: states from while we were away are of no interest and need not be queued.
         state = await self.subscribe(
             ME_TOPIC, into=dict[str, Any], qos=0, slow="drop-oldest", inbox_max=1
         )
         return await Variables(state).begin(self._options.timeout_s)
 
     async def report(self, source: Source | None = None, every_s: float | None = None) -> None:
-        """Report the automatic variables of this device, now and every so often.
+        """Report the automatic variables of this device, now and regularly.
 
-        `source` gives them; without one, only what was received is reported. How often, the broker
-        says if it is not said here; by default it asks for one in 30 s. Returns when the
-        broker has the first report. Called again, it has the new source in place of the old one.
+        `source` returns them; without one, only the number of received notifications is reported.
+        Without `every_s` the broker chooses the interval, by default 30 s. Returns when the broker
+        has the first report. A second call replaces the source.
         """
         self._check_usable()
         await self._reports.start(source, every_s)
@@ -474,15 +479,15 @@ class Client:
         no_local: bool = False,
         retained: Literal["always", "new", "never"] = "always",
     ) -> Opener[Subscription[Any]]:
-        """Subscribe to topics, and of these to what a text of the language says.
+        """Subscribe to topics, with a filter expression to the publications that match it.
 
-        Await it, or enter it with `async with`; leaving unsubscribes. A bad text raises
-        FilterError at once. `into` is what `notification.value` is read as: a msgspec struct or
-        any type that msgspec reads, `dict`, or `bytes` for the payload as it is. `slow` says what
-        happens when notifications come faster than they are taken (`rove.client.subscription`).
-        With `engine="spark"` a pipeline over the broker's lake finds what is wanted, seconds later.
-        `policy` is asked about everything that would come; `policy_runs="here"` has that done in
-        this process (`rove.client.edge`) instead of in the broker.
+        Await it, or enter it with `async with`; leaving unsubscribes. An invalid expression raises
+        FilterError at once. `into` is the type of `notification.value`: a msgspec struct or any
+        type that msgspec reads, `dict`, or `bytes` for the payload as it is. `slow` chooses what
+        happens if notifications arrive faster than they are taken (`rove.client.subscription`).
+        With `engine="spark"` a pipeline over the broker's lake matches instead, seconds later.
+        `policy` decides about every matching publication; with `policy_runs="here"` it runs in this
+        process (`rove.client.edge`) instead of in the broker.
         """
         self._check_usable()
         slow = self._options.on_slow if slow is None else slow
@@ -546,7 +551,7 @@ class Client:
         return subscription
 
     def _answered(self, group: SubscriptionGroup, reason: int, text: str | None) -> None:
-        """The broker has answered to a subscription, made for the first time or again."""
+        """The broker has answered a SUBSCRIBE, the first or a repeated one."""
         pending, group.pending = group.pending, []
         if reason < Reason.UNSPECIFIED_ERROR:
             for answer in pending:
@@ -563,7 +568,7 @@ class Client:
             subscription.end(error)
 
     def leave(self, subscription: Subscription[Any]) -> asyncio.Future[None]:
-        """For a subscription: end it at the broker. Done at once while there is no connection."""
+        """For a subscription: end it at the broker. Without a connection, that is done at once."""
         left: asyncio.Future[None] = self._loop.create_future()
         for group in self._table:
             if subscription in group.subscriptions:
@@ -578,7 +583,7 @@ class Client:
         return left
 
     def taken(self, delivery: DeliveryToken) -> None:
-        """For a subscription: a notification was handed over."""
+        """For a subscription: the program has taken a notification."""
         delivery.untaken -= 1
         if delivery.untaken <= 0:
             self._session.acknowledge(delivery)
@@ -587,16 +592,16 @@ class Client:
     # -- for the connection ----------------------------------------------------------------------
 
     def arrived(self, publish: Publish, delivery: DeliveryToken | None) -> None:
-        """A notification has come."""
+        """A notification has arrived."""
         topic = publish.topic
-        # What the broker says itself is no notification that it counts.
+        # Messages of the broker itself do not count as notifications.
         if topic.startswith(CONTROL) or self._reports.came(len(publish.payload) + len(topic)):
             self._table.arrive(publish, delivery, self._loop.time())
         elif delivery is not None:
             self._session.acknowledge(delivery)
 
     def opened(self, session_present: bool) -> list[Outgoing]:
-        """There is a connection; what a broker without our session has to be told first."""
+        """A connection was opened; what to send first to a broker that has lost our session."""
         self._edge.connected_at = time.time()
         self._edge.knows_me = self._session.server.is_rove
         self._reports.connected()
@@ -617,7 +622,7 @@ class Client:
         return told
 
     def finished(self, error: ClientError) -> None:
-        """There will be no further connection: whoever waits for something is told."""
+        """There will be no further connection: raise this error for everyone who waits."""
         if self._error is not None:
             return
         self._error = error
@@ -645,10 +650,10 @@ class Client:
     # -- ending ----------------------------------------------------------------------------------
 
     async def close(self, *, forget: bool | None = None, drain_s: float = DRAIN_S) -> None:
-        """Disconnect, after what was published was acknowledged (or `drain_s` have passed).
+        """Disconnect once all publications are acknowledged, or after `drain_s`.
 
-        With `forget` the session ends, with its subscriptions and its queue; without, it stays
-        for `session_expiry_s`. By default it stays if the client id was chosen.
+        With `forget` the session ends, with its subscriptions and its queue; otherwise it stays
+        for `session_expiry_s`. By default it stays if the program has chosen the client id.
         """
         if self.is_closed:
             return
@@ -680,7 +685,7 @@ _RETAINED: Final = {"always": 0, "new": 1, "never": 2}
 
 
 def _nobody(_reason: int, _text: str | None) -> None:
-    """Nobody waits for this answer."""
+    """Ignores an answer."""
 
 
 def _settle(future: asyncio.Future[None]) -> None:

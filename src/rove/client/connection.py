@@ -1,12 +1,12 @@
 """Keeps a client connected: opens transports, moves bytes, sets timers, reconnects after a loss.
 
-The decisions are `rove.client.session`'s; here are the socket, the timer and the delays between
-attempts. What has to be written in one turn of the event loop is written at once, at its end.
+`rove.client.session` makes the decisions; here are the socket, the timer and the delays between
+attempts. Everything to send from one turn of the event loop is written together at its end.
 
-After a loss the client connects again after a random part of a delay that doubles up to
-`retry_s_max`: a thousand clients of a broker that was restarted do not come back as one. A loss is
-the end only where coming back would meet it again: another client has taken the session, or the
-broker refuses who we are.
+After a loss the client reconnects after a random part of a delay that doubles up to `retry_s_max`,
+so that a thousand clients of a restarted broker do not all return at once. It gives up only if
+reconnecting would fail again: another client has taken the session, or the broker refuses the
+user.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rove.mqtt.packets import Publish, Reason
 
 _RETRY_S_FIRST: Final = 0.5
 _STABLE_S: Final = 5.0
-"""A connection that lasted so long was a good one: the next loss begins with a short delay."""
+"""After a connection that lasted this long, the delay is short again."""
 _UNFLUSHED_BYTES_MAX: Final = 64 * 1024
 
 _FINAL: Final = frozenset(
@@ -49,7 +49,7 @@ _FINAL: Final = frozenset(
         Reason.SERVER_MOVED,
     }
 )
-"""Reasons that would be the same again."""
+"""Reasons for which reconnecting would fail again."""
 
 
 class ConnectionHandler(Protocol):
@@ -58,14 +58,14 @@ class ConnectionHandler(Protocol):
     def arrived(self, publish: Publish, delivery: DeliveryToken | None) -> None: ...
 
     def opened(self, session_present: bool) -> Sequence[Outgoing]:
-        """What is to be published before anything else, in order."""
+        """What to publish before anything else, in order."""
 
     def finished(self, error: ClientError) -> None:
-        """There will be no further connection."""
+        """The client has given up; there will be no further connection."""
 
 
 class PersistentConnection:
-    """The connection of one client, and all that come after it."""
+    """The connection of one client, renewed after every loss."""
 
     def __init__(
         self, options: ClientOptions, session: ClientSession, handler: ConnectionHandler
@@ -84,7 +84,7 @@ class PersistentConnection:
     # -- for the client --------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect for the first time, and from then on keep connected."""
+        """Connect, and from then on stay connected."""
         await self._connect()
         self._keeping = asyncio.create_task(self._keep(), name="rove client")
 
@@ -101,23 +101,23 @@ class PersistentConnection:
         self._tell(Connection("closed"))
 
     def flush_soon(self) -> None:
-        """Send what is to be sent, together with the rest of this turn."""
+        """Send at the end of this turn of the event loop."""
         if not self._flush_is_due:
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
 
     def flush_if_much(self) -> bool:
-        """Send it now if there is much of it already; True if that was so."""
+        """Send now if there is much to send; True if so. Otherwise, at the end of the turn."""
         if self._session.output_bytes < _UNFLUSHED_BYTES_MAX:
             self.flush_soon()
             return False
         self._flush()
         return True
 
-    # -- coming and going ------------------------------------------------------------------------
+    # -- connecting and reconnecting --------------------------------------------------------------
 
     async def _connect(self) -> None:
-        """One attempt; ConnectionFailed if it was none."""
+        """One attempt to connect; ConnectionFailed if it fails."""
         self._opened = self._loop.create_future()
         self._lost = self._loop.create_future()
         options = self._options
@@ -134,7 +134,7 @@ class PersistentConnection:
             raise
 
     async def _keep(self) -> None:
-        """Watch the connection; when it is lost, come back."""
+        """Reconnect whenever the connection is lost."""
         losses = 0
         while True:
             came_at = self._loop.time()
@@ -183,14 +183,14 @@ class PersistentConnection:
     # -- bytes -----------------------------------------------------------------------------------
 
     def transport_received(self, data: bytes) -> None:
-        """For the transport: these bytes have come."""
+        """For the transport: bytes have arrived."""
         if self._transport is None and self._opened.done():
             return
         self._handle(self._session.receive(data, self._loop.time()))
         self.flush_soon()
 
     def transport_congested(self, is_congested: bool) -> None:
-        """For the transport: whether it takes more."""
+        """For the transport: whether it is congested."""
         if is_congested:
             self._session.is_congested = True
         else:
@@ -198,7 +198,7 @@ class PersistentConnection:
             self.flush_soon()
 
     def transport_lost(self, error: Exception | None) -> None:
-        """For the transport: it is closed."""
+        """For the transport: it was closed."""
         why = f": {error}" if error is not None else ""
         self._end(ConnectionFailed(f"{self._options.address} closed the connection{why}"))
 
@@ -217,7 +217,7 @@ class PersistentConnection:
                 self._end(_error_of(event, str(self._options.address)))
 
     def _end(self, error: ClientError) -> None:
-        """This connection is over; who waits for it to begin or to end is told."""
+        """This connection has ended: complete the future of its opening or its loss."""
         if not self._opened.done():
             failure = error if isinstance(error, ConnectionFailed) else ConnectionFailed(str(error))
             self._opened.set_exception(failure)

@@ -1,15 +1,15 @@
-"""Policies that run in this process, on what has come, before the program gets it.
+"""Policies that run in this process, on notifications before the program gets them.
 
-The same agents, compiler and limits as in the broker: for brokers that run no policies, and for
-devices that are themselves the edge of a network. A policy sees `client.me` as the subscriber's own
-variables, and what it sets is set there; what the source of reports gave last are the automatic
-ones, with the facts of this connection. What they remember (`every`, `changed`, `summary`) lives as
-long as the subscription.
+Agents, compiler and limits are those of the broker. This is for brokers that run no policies, and
+for devices that are themselves the edge of a network. `client.me` has the subscriber's own
+variables, which a policy may read and set; the automatic ones are the last result of the source of
+reports and the facts of this connection. The memory of a policy (`every`, `changed`, `summary`)
+lives as long as the subscription.
 
-Everything happens within the turn of the event loop in which a notification came, compression of
-pictures included: there is nobody else whom that could delay, and a pool would cost a small device
-more than it gains. For the same reason no share of the processor is counted. A message costs some
-15 µs beside what its policy does.
+A policy runs within the turn of the event loop in which a notification arrives, compression of
+pictures included: there are no other users whom that could delay, and a pool would cost a small
+device more than it gains. For the same reason processor time is not counted per user. A
+notification costs some 15 µs in addition to its policy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIMITS: Final = PolicyLimits()
 
 
 class EdgePolicy:
-    """The policy of one subscription, at work here."""
+    """The policy of one subscription that runs here."""
 
     def __init__(
         self,
@@ -48,11 +48,12 @@ class EdgePolicy:
         self.replace(text)
 
     def replace(self, text: str) -> None:
-        """From now on this one, empty for none; PolicyRefused leaves the old one."""
+        """Use this policy from now on, none if empty; PolicyRefused leaves the old one."""
         self._agent = Agent(compiled(text), self._clock()) if text else None
 
     def arrived(self, publish: Publish, identifier: int) -> Sequence[Publish]:
-        """What the program gets of what has come for the subscription of that identifier."""
+        """What the program gets instead of a notification of the subscription with that
+        identifier."""
         if self._agent is None:
             return (publish,)
         around = self._surroundings

@@ -3,24 +3,23 @@
     RoveError
     └── ClientError                 catch this one to catch them all
         ├── AddressError            the URL, or an option beside it, cannot be used
-        │   └── MissingPackage      it could be, with a package that is not installed
-        ├── ConnectionFailed        no connection came about: nobody there, TLS, a time limit
-        │   └── ConnectionRefused   the broker answered, and said no
-        ├── ConnectionEnded         the broker ended it, and coming back would not help
+        │   └── MissingPackage      it needs a package that is not installed
+        ├── ConnectionFailed        no connection: no broker there, TLS, a time limit
+        │   └── ConnectionRefused   the broker answered, and refused
+        ├── ConnectionEnded         the broker ended it, and reconnecting would not help
         │   └── SessionTakenOver    another connection uses the same client id
-        ├── ClientClosed            the client was closed, by this program
+        ├── ClientClosed            this program has closed the client
         ├── PublishRefused          the broker, or a limit it announced, refused a publication
         ├── OutboxFull              more publications wait than the outbox may hold
         ├── SubscribeRefused        the broker refused a subscription, or to end one
-        ├── PolicyRefused           a text is no policy, or the broker did not take it
-        ├── FilterError             a text that is not in the language (also a
-        │                           `rove.lang.TextError`: it knows line and column)
+        ├── PolicyRefused           a policy is invalid, or the broker refused it
+        ├── FilterError             a filter expression is invalid (also a
+        │                           `rove.lang.TextError`, with line and column)
         ├── SlowConsumer            a subscription with slow="error" was not read in time
-        └── PayloadError            a payload is not what `into` says
+        └── PayloadError            a payload is not of the type `into`
 
-A lost connection is in none of these: the client comes back by itself, and what was asked of it
-meanwhile is done then. Where the broker gave a reason, `reason` has its code and the text says
-it in words.
+A lost connection is none of these: the client reconnects by itself, and then does what was asked
+of it meanwhile. If the broker gave a reason, `reason` is its code and the text has it in words.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ class ClientError(RoveError):
 
 
 class AddressError(ClientError):
-    """A URL that names no broker, or options that do not go with it."""
+    """A URL that names no broker, or options that contradict it."""
 
 
 class MissingPackage(AddressError):
-    """Something that was asked for needs a package that is not installed."""
+    """A URL or option needs a package that is not installed."""
 
 
 class _WithReason(ClientError):
@@ -55,7 +54,7 @@ class _WithReason(ClientError):
 
 
 class ConnectionFailed(ClientError):
-    """There is no connection: the text says to where, and what went wrong."""
+    """The client cannot connect: the text names the address and the fault."""
 
 
 class ConnectionRefused(_WithReason, ConnectionFailed):
@@ -63,23 +62,23 @@ class ConnectionRefused(_WithReason, ConnectionFailed):
 
 
 class ConnectionEnded(_WithReason):
-    """The broker ended the connection for a reason that coming back would meet again."""
+    """The broker ended the connection for a reason that reconnecting would meet again."""
 
 
 class SessionTakenOver(ConnectionEnded):
-    """Another connection has come with the same client id, and the session is now its own."""
+    """Another connection with the same client id has taken the session over."""
 
 
 class ClientClosed(ClientError):
-    """The client was closed; what it had not finished stays undone."""
+    """The client was closed; unfinished requests stay undone."""
 
 
 class PublishRefused(_WithReason):
-    """A publication was refused, and nobody will get it."""
+    """A publication was refused and will not be delivered."""
 
 
 class OutboxFull(ClientError):
-    """As many publications wait as the outbox may hold."""
+    """The outbox is full."""
 
 
 class SubscribeRefused(_WithReason):
@@ -87,7 +86,7 @@ class SubscribeRefused(_WithReason):
 
 
 class PolicyRefused(_WithReason):
-    """A policy was refused: the text says why, with line and caret if its text is at fault."""
+    """A policy was refused: the text says why, with line and caret if its code is at fault."""
 
     def __init__(
         self,
@@ -102,19 +101,20 @@ class PolicyRefused(_WithReason):
 
 
 class FilterError(TextError, ClientError):
-    """A text that is not in the subscription language."""
+    """A filter expression is invalid."""
 
 
 class SlowConsumer(ClientError):
-    """More has come than `inbox_max` while nobody took it; what follows is missing."""
+    """More than `inbox_max` notifications have arrived and were not taken; later ones are
+    missing."""
 
 
 class PayloadError(ClientError):
-    """The payload of a notification cannot be read as what was asked for."""
+    """The payload of a notification cannot be read as the type `into`."""
 
 
 def in_words(reason: int, text: str | None) -> str:
-    """A reason as people read it: the code's name, then the broker's own words if there are any."""
+    """A reason for people: the name of the code, then the broker's text if there is one."""
     try:
         name = Reason(reason).name.lower().replace("_", " ")
     except ValueError:

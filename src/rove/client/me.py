@@ -1,12 +1,12 @@
 """`client.me`: the subscriber's own variables, which its subscriptions may name as `me.x`.
 
-    client.me["x"] = 3              sent with whatever else is set in this turn of the event loop
+    client.me["x"] = 3              sent with all changes of this turn of the event loop
     del client.me["x"]              likewise
     await client.me.set(x=1, y=2)   sent at once; returns when the broker has them on disk
 
-A mapping, because that is what it is: what this program has set, and not what the broker may know
-from an earlier program of the same client id. It is told to a broker that has forgotten the
-session, before the subscriptions are made again.
+The mapping has what this program has set, without variables that an earlier program with the same
+client id may have set. It is sent again to a broker that has lost the session, before the
+subscriptions are made again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Send = Callable[[bytes], "asyncio.Future[Any]"]
 
 
 class Me(MutableMapping[str, Any]):
-    """The variables; changes go out in the order in which they were made."""
+    """The variables; changes are sent in the order in which they were made."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -48,7 +48,7 @@ class Me(MutableMapping[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         if value is None:
             raise ValueError(f"me[{name!r}] = None: to remove a variable, write del me[{name!r}]")
-        msgspec.json.encode(value)  # what cannot be sent is refused here, where it was written
+        msgspec.json.encode(value)  # a value that cannot be sent is refused where it is set
         self._values[name] = value
         self._change(name, value)
 
@@ -57,7 +57,7 @@ class Me(MutableMapping[str, Any]):
         self._change(name, None)
 
     async def set(self, **variables: Any) -> None:
-        """Set variables, None removes one; returns when the broker has acknowledged them."""
+        """Set variables, or remove them with None; returns when the broker has acknowledged it."""
         for name, value in variables.items():
             if value is not None:
                 self[name] = value
@@ -68,7 +68,8 @@ class Me(MutableMapping[str, Any]):
             await self._send_changes()
 
     def take(self, changes: Mapping[str, Any], *, told: bool) -> None:
-        """For the client: what a policy that runs here has set, None removes one."""
+        """For the client: take over what a policy that runs here has set; None removes a
+        variable."""
         for name, value in changes.items():
             if value is None:
                 self._values.pop(name, None)
@@ -78,12 +79,13 @@ class Me(MutableMapping[str, Any]):
                 self._change(name, value)
 
     def flush(self) -> None:
-        """For the client: send what was set, before what was asked for after it is sent."""
+        """For the client: send changes now, before requests that were made after them."""
         if self._changes:
             self._send_changes().add_done_callback(log_refusal)
 
     def snapshot(self) -> bytes | None:
-        """For the client: everything, for a broker that knows nothing; None if there is nothing."""
+        """For the client: all variables, for a broker that has lost the session; None if there are
+        none."""
         self._changes.clear()
         return msgspec.json.encode(self._values) if self._values else None
 
@@ -106,6 +108,6 @@ class Me(MutableMapping[str, Any]):
 
 
 def log_refusal(sent: asyncio.Future[Any]) -> None:
-    """Nobody awaits a plain assignment, so the log has to say that it was refused."""
+    """Log that an assignment was refused: nobody awaits its result."""
     if not sent.cancelled() and isinstance(error := sent.exception(), ClientError):
         _log.warning("%s", error)

@@ -1,11 +1,11 @@
-"""Something that is being opened: `await` it, or enter it with `async with`.
+"""The result of `connect` and `subscribe`: `await` it, or enter it with `async with`.
 
     client = await connect(url)            async with connect(url) as client:
     ...                                        ...
     await client.close()
 
-Both are wanted for connections and for subscriptions, and a function cannot be both a coroutine
-and a context manager. Nothing happens before one of the two is done.
+A function cannot be both a coroutine and a context manager, so these return an `Opener`, which can
+be used as either. Nothing happens until one of the two is done.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 
 class Closable(Protocol):
-    """What can be closed again."""
+    """Has `close`."""
 
     async def close(self) -> None: ...
 

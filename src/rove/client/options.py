@@ -1,8 +1,8 @@
-"""What `connect` can be told, checked before anything is tried.
+"""The options of `connect`, checked before the first attempt to connect.
 
-All of it has a default that suits a program which wants its messages: a session that outlives a
-broken connection by five minutes, publications that wait while the broker is away, and subscribers
-that are sent no more than they take.
+The defaults suit a program that must not lose messages: a session that outlives a lost connection
+by five minutes, publications that wait while the broker is away, and no more notifications than the
+program takes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _U32_MAX: Final = 0xFFFF_FFFF
 
 
 class Will(msgspec.Struct, frozen=True):
-    """What the broker publishes for this client when it goes without saying so."""
+    """What the broker publishes for this client if its connection is lost without DISCONNECT."""
 
     topic: str
     value: Any = b""
@@ -37,24 +37,24 @@ class Will(msgspec.Struct, frozen=True):
     qos: int = 1
     retain: bool = False
     delay_s: int = 0
-    """How long the client may be away before; coming back in time, it has not gone."""
+    """How long the broker waits first; it publishes nothing if the client reconnects in time."""
     user: Mapping[str, str] = {}
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """What `on_connection` is told."""
+    """The argument of `on_connection`: a change of the connection."""
 
     state: Literal["connected", "lost", "closed"]
     session_present: bool = False
-    """Of `connected`: the broker knew the session; what was queued for it comes now."""
+    """Of `connected`: the broker has kept the session; what it queued arrives now."""
     error: ClientError | None = None
-    """Of `lost` and `closed`: why, if it was not this program's wish."""
+    """Of `lost` and `closed`: why, unless this program has closed it."""
     retry_in_s: float | None = None
-    """Of `lost`: when the next attempt is made."""
+    """Of `lost`: the time until the next attempt."""
 
 
 class ClientOptions(msgspec.Struct, frozen=True):
-    """Everything that a client was told."""
+    """All options of a client."""
 
     address: Address
     client_id: str | None = None
@@ -78,7 +78,7 @@ class ClientOptions(msgspec.Struct, frozen=True):
     retry_s_max: float = 30.0
 
     def check(self) -> None:
-        """AddressError for the first thing that cannot be."""
+        """AddressError for the first invalid option."""
         for name, low, high in (
             ("session_expiry_s", 0, _U32_MAX),
             ("keep_alive_s", 0, 65_535),
@@ -113,10 +113,10 @@ class ClientOptions(msgspec.Struct, frozen=True):
             raise AddressError(f"will: {fault}")
 
     def settings(self) -> ProtocolSettings:
-        """The part of them that the protocol needs."""
+        """The options for the protocol."""
         address = self.address
         password = self.password if self.password is not None else address.password
-        # A client that was given no name is nobody's heir: there is no session to come back to.
+        # Without a client id there is no session to resume.
         clean_start = self.client_id is None if self.clean_start is None else self.clean_start
         return ProtocolSettings(
             client_id=self.client_id or "",
@@ -132,7 +132,7 @@ class ClientOptions(msgspec.Struct, frozen=True):
 
 
 def check_slow(slow: str, name: str) -> None:
-    """Refuse what is no choice for slow consumers."""
+    """AddressError unless it is a choice for slow consumers."""
     if slow not in SLOW:
         raise AddressError(f"{name} is {slow!r}; it may be {', '.join(map(repr, SLOW))}")
 

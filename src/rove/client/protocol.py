@@ -1,14 +1,14 @@
-"""One MQTT connection as its client sees it: bytes and time in; bytes, events and a deadline out.
+"""The client side of one MQTT connection: bytes and time in; bytes, events and a deadline out.
 
 This is the only client protocol in Rove. The library adds resending and flow control
 (`rove.client.session`), and so does the HTTP interface's client inside the broker. The simulation,
 the world's bus and the load generators use it as it is. It has no sockets and no clock, so every
 rule is a test of a few lines.
 
-`open` begins a connection, `receive` reads what came, `output` is what has to be sent, `lose` ends
-the connection, and `advance` is due at `wake_at`. A program sends any packet with `write`, and with
-`ask` one that the broker answers: `ask` chooses the packet identifier and passes the answer to a
-callback. Everything else comes back as an event.
+`open` begins a connection, `receive` takes the bytes that arrived, `output` gives the bytes to
+send, `lose` ends the connection, and `advance` is due at `wake_at`. A program sends any packet with
+`write`, and a packet that the broker answers with `ask`, which chooses the packet identifier and
+passes the answer to a callback. Everything else comes back as an event.
 
 `reader` turns bytes into packets, and can be replaced. Decoding is most of what a notification
 costs, and a load generator whose notifications all have the same size need not decode them.
@@ -53,22 +53,22 @@ RECEIVE_MAX: Final = 65_535
 WINDOW_MAX: Final = PACKET_ID_MAX // 2
 """Publications in flight at most, so that free packet identifiers are always found quickly."""
 PING_AFTER: Final = 0.75
-"""Of the keep-alive; the specification wants something to be sent within all of it."""
+"""Of the keep-alive; the specification requires a packet within all of it."""
 
 Request = Subscribe | Unsubscribe | Publish
-"""What the broker answers with one packet; a PUBLISH only with QoS 1."""
+"""Packets that the broker answers with one packet; a PUBLISH only with QoS 1."""
 Response = Suback | Unsuback | Puback
 
 
 class ProtocolSettings(msgspec.Struct, frozen=True):
-    """What a client says of itself when it connects."""
+    """What a client sends when it connects."""
 
     client_id: str = ""
-    """Empty: the broker gives one."""
+    """Empty: the broker chooses one."""
     user_name: str | None = None
     password: bytes | None = None
     clean_start: bool = True
-    """For the first connection; those after it always want the session back."""
+    """For the first connection; later ones always resume the session."""
     session_expiry_s: int = 0
     keep_alive_s: int = 30
     receive_max: int = 1_000
@@ -83,20 +83,20 @@ class PacketReader(typing.Protocol):
     """Turns the bytes of one connection into packets."""
 
     def feed(self, data: bytes) -> Iterable[Packet | Malformed]:
-        """The packets that these bytes complete and that the protocol has to handle."""
+        """The packets that these bytes complete and the protocol has to handle."""
 
 
 # -- events ----------------------------------------------------------------------------------
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """The broker has accepted the connection; `Session.resume` has to be called next."""
+    """The broker has accepted the connection; `ClientSession.resume` must be called next."""
 
     session_present: bool
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The connection cannot be used any more: refused, ended by the broker, silent or garbled."""
+    """The connection has ended: refused, ended by the broker, silent for too long, or invalid."""
 
     reason: int
     text: str | None
@@ -112,14 +112,14 @@ class DeliveryToken:
     def __init__(self, publish: Publish, connection: int) -> None:
         self.publish = publish
         self.connection = connection
-        """The number of the connection over which it came last."""
+        """The number of the connection over which it last arrived."""
         self.untaken = 0
         """For its owner to count."""
         self.taken = False
 
 
 class PublishReceived(msgspec.Struct, frozen=True, gc=False):
-    """A notification; its delivery, unless of QoS 0, has to be acknowledged when it was taken."""
+    """A notification; its token, which QoS 0 has not, must be acknowledged once it is taken."""
 
     publish: Publish
     delivery: DeliveryToken | None
@@ -138,10 +138,10 @@ class ServerInfo(msgspec.Struct, frozen=True):
     has_subscription_ids: bool = True
     keep_alive_s: int = 0
     is_rove: bool = False
-    """It knows more than MQTT: the topics and properties of `docs/protocol.md`."""
+    """Whether it supports the topics and properties of `docs/protocol.md`."""
 
 
-# -- packets that say more than MQTT ---------------------------------------------------------
+# -- packets with Rove's properties ----------------------------------------------------------
 
 
 def subscribe_packet(
@@ -149,7 +149,7 @@ def subscribe_packet(
     identifier: int | None = None,
     user: tuple[tuple[str, str], ...] = (),
 ) -> Subscribe:
-    """A SUBSCRIBE; what `user` may say, such as `filter`, is in `docs/protocol.md`."""
+    """A SUBSCRIBE; `docs/protocol.md` lists the user properties, such as `filter`."""
     ids = () if identifier is None else (identifier,)
     return Subscribe(0, filters, Properties(user=user, subscription_ids=ids))
 
@@ -157,9 +157,9 @@ def subscribe_packet(
 def unsubscribe_packet(
     topic_filters: tuple[str, ...], identifier: int | None = None
 ) -> Unsubscribe:
-    """An UNSUBSCRIBE; with an identifier it ends that one of all subscriptions to the filter.
+    """An UNSUBSCRIBE; with an identifier it ends only that subscription to the topic filter.
 
-    Brokers that do not know the property have one subscription per topic filter.
+    Brokers without this property have one subscription per topic filter.
     """
     user = () if identifier is None else (("subscription", str(identifier)),)
     return Unsubscribe(0, topic_filters, Properties(user=user))
@@ -187,15 +187,15 @@ class Protocol:
         self._sent_at = self._heard_at = 0.0
         self._answer_due_at = math.inf
 
-    # -- its course ----------------------------------------------------------------------------
+    # -- the life of a connection --------------------------------------------------------------
 
     def open(self, now: float) -> None:
-        """There is a connection: send CONNECT."""
+        """A connection was opened: send CONNECT."""
         self.begin(now)
         self.write(self._connect())
 
     def begin(self, now: float) -> None:
-        """There is a connection, and nothing has been sent."""
+        """A connection was opened: reset the state, and send nothing yet."""
         self._linked = True
         self.is_open = False
         self.reader = self.new_reader()
@@ -223,21 +223,21 @@ class Protocol:
         )
 
     def lose(self) -> None:
-        """The connection is gone."""
+        """The connection was lost."""
         self._linked = self.is_open = False
         self._clear_output()
         self._asked.clear()
         self._answer_due_at = math.inf
 
     def disconnect(self, *, forget: bool = False) -> None:
-        """Send DISCONNECT, and nothing after it; with `forget` the broker drops the session."""
+        """Send DISCONNECT, and nothing more; with `forget` the broker ends the session."""
         if self.is_open:
             properties = Properties(session_expiry_s=0 if forget else None)
             self.write(Disconnect(properties=properties))
             self._linked = self.is_open = False
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """Read what came. Whatever has to be sent now is in `output`."""
+        """Take bytes that arrived. Bytes to send because of them are in `output`."""
         events: list[Event] = []
         self._heard_at = now
         for packet in self.reader.feed(data):
@@ -250,7 +250,7 @@ class Protocol:
         return events
 
     def output(self, now: float) -> bytes:
-        """Everything that has to be sent, once."""
+        """The bytes to send since the last call."""
         if not self._out:
             return b""
         data = b"".join(self._out)
@@ -262,11 +262,11 @@ class Protocol:
         self._out.clear()
 
     def wake_at(self) -> float:
-        """When `advance` has something to do."""
+        """When to call `advance`."""
         return min(self._answer_due_at, self._ping_at())
 
     def advance(self, now: float) -> list[Event]:
-        """Ping when it is time; end when the broker has been silent for too long."""
+        """Send a ping if it is due; end if the broker has been silent for too long."""
         if now >= self._answer_due_at:
             self._answer_due_at = math.inf
             what = "PINGREQ" if self.is_open else "CONNECT"
@@ -281,7 +281,7 @@ class Protocol:
     def _ping_at(self) -> float:
         if not self.is_open or not self.server.keep_alive_s or self._answer_due_at != math.inf:
             return math.inf
-        # Hearing nothing counts as much as saying nothing: a dead connection still takes bytes.
+        # Received bytes count as much as sent ones: a dead connection still accepts bytes.
         return min(self._sent_at, self._heard_at) + self.server.keep_alive_s * PING_AFTER
 
     # -- sending -------------------------------------------------------------------------------
@@ -295,16 +295,14 @@ class Protocol:
         self._out.append(data)
 
     def ask(self, request: Request, answered: Callable[[Response], None]) -> None:
-        """Send a request under a packet identifier that is free, and pass the answer on.
-
-        Who asks and loses the connection is not called.
-        """
+        """Send a request under a free packet identifier; `answered` is called with the answer, or
+        not at all if the connection is lost."""
         packet_id = request.packet_id = self.take_packet_id()
         self._asked[packet_id] = answered
         self.write(request)
 
     def take_packet_id(self) -> int:
-        """The next packet identifier that nothing uses."""
+        """The next free packet identifier."""
         packet_id = self._last_packet_id
         for _ in range(PACKET_ID_MAX):
             packet_id = packet_id % PACKET_ID_MAX + 1
@@ -322,19 +320,19 @@ class Protocol:
     # -- receiving -------------------------------------------------------------------------------
 
     def _arrive(self, publish: Publish, events: list[Event]) -> None:
-        """A notification has come."""
+        """A notification has arrived."""
         if self._is_allowed(publish, events):
             events.append(PublishReceived(publish, None))
 
     def _is_allowed(self, publish: Publish, events: list[Event]) -> bool:
-        """Whether it has no topic alias: no client of ours offers any."""
+        """Whether it has no topic alias: our clients never allow any."""
         if publish.properties.topic_alias is None:
             return True
         self._give_up(Reason.TOPIC_ALIAS_INVALID, "a topic alias, and none was offered", events)
         return False
 
     def _take(self, packet: Packet | Malformed, events: list[Event]) -> None:
-        """Anything else has come."""
+        """Any other packet has arrived."""
         match packet:
             case Malformed():
                 self._give_up(packet.reason, packet.text, events)
@@ -382,12 +380,12 @@ class Protocol:
         events.append(Ended(reason, text))
 
     def _give_up(self, reason: int, text: str, events: list[Event]) -> None:
-        """The broker has broken a rule: tell it, and end the connection."""
+        """The broker has broken a rule: send the reason and end the connection."""
         self.write(Disconnect(reason))
         self._end(reason, f"the broker sent what it may not: {text}", events)
 
     def new_reader(self) -> PacketDecoder:
-        """What reads every packet there can be."""
+        """A reader for every kind of packet."""
         settings = self.settings
         return PacketDecoder(
             version=settings.version,

@@ -1,14 +1,14 @@
-"""What a device says of itself: a report every so often, and one whenever it has connected.
+"""Reports of a device about itself, at regular intervals and after every connect.
 
-A report is a mapping of automatic variables, which a source gives (any callable, with or without
-waiting; `rove.client.devices` has some), and `received`: how many notifications have come since the
-last report that the broker has acknowledged. Of that the broker works out `network`. How often is
-for the program to say, or else for the broker, which says 30 s unless it is configured otherwise.
+A report has automatic variables from a source (any callable, sync or async; `rove.client.devices`
+has some) and `received`, the number of notifications since the last report that the broker has
+acknowledged, from which the broker computes `network`. The program chooses the interval, or else
+the broker, by default 30 s.
 
-A report tells the state of a moment, so an old one is worth nothing: while there is no connection
-none is made, and never is more than one on its way. A source that fails is logged; what has been
-received is reported all the same. Only Rove is sent reports. With another broker the source is read
-as often, for the policies that run here.
+A report describes one moment, so an old one is worthless: without a connection none is made, and
+there is never more than one in flight. A source that fails is logged; `received` is reported all
+the same. Only Rove gets reports. With another broker the source is read as often, for the policies
+that run here.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from rove.client.errors import ClientError
 
 TOPIC: Final = "$rove/report"
 EVERY_S: Final = 30.0
-"""How often, until a broker has said how often it wants them."""
+"""The interval until a broker has chosen one."""
 RECEIVED: Final = "received"
 EVERY: Final = "every"
-"""User property of the broker's answer: how often, in seconds."""
+"""User property of the broker's answer: the interval in seconds."""
 _log = logging.getLogger("rove.client")
 
 Source = Callable[[], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
-"""Gives the automatic variables of this moment."""
+"""Returns the automatic variables of this moment."""
 Send = Callable[[bytes], "asyncio.Future[Any]"]
 """Publishes a payload to `TOPIC`; the answer has user properties."""
 
@@ -43,9 +43,9 @@ class Reports:
     """The reports of one client."""
 
     def __init__(self, send: Send, can_send: Callable[[], bool]) -> None:
-        """`can_send`: whether there is a connection, to a broker that knows what a report is."""
+        """`can_send`: whether there is a connection to a broker that accepts reports."""
         self.newest: Mapping[str, Any] = {}
-        """What the source gave last."""
+        """The last result of the source."""
         self.received = 0
         """Notifications since the last report that was acknowledged."""
         self._send = send
@@ -54,12 +54,12 @@ class Reports:
         self._shown: Callable[[int], bool] | None = None
         self._every_s = EVERY_S
         self._is_asked = False
-        """Whether it is for the broker to say how often."""
+        """Whether the broker chooses the interval."""
         self._is_due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, source: Source | None, every_s: float | None = None) -> None:
-        """Report now, and from now on. ClientError if the broker does not take the first one."""
+        """Report now and at intervals. ClientError if the broker refuses the first report."""
         if every_s is not None and not every_s > 0:
             raise ValueError(f"every_s is {every_s}; it may be any time above 0 s")
         self.stop()
@@ -82,16 +82,16 @@ class Reports:
         self._is_due.set()
 
     def restored(self) -> bytes | None:
-        """What a broker that knows nothing is told before subscriptions are made again."""
+        """The variables for a broker that has lost the session, to send before subscriptions."""
         return msgspec.json.encode(self.newest) if self.newest else None
 
     def came(self, size_bytes: int) -> bool:
-        """A notification has come. False if the device is simulated and did not get it."""
+        """A notification has arrived. False if the device is simulated and did not get it."""
         if self._shown is not None:
             try:
                 if not self._shown(size_bytes):
                     return False
-            except Exception:  # of whatever kind: it is the program's own
+            except Exception:  # it may raise anything: it belongs to the program
                 _log.warning("the source of reports failed", exc_info=True)
         self.received += 1
         return True
@@ -107,7 +107,7 @@ class Reports:
                 _log.warning("the broker did not take a report: %s", error)
 
     async def _report(self) -> None:
-        """One report; returns when it was acknowledged, perhaps over a later connection."""
+        """Send a report; returns when it was acknowledged, perhaps over a later connection."""
         values = await self._read()
         if not self._can_send():
             return
@@ -124,7 +124,7 @@ class Reports:
             given = self._source()
             values = dict(await given if inspect.isawaitable(given) else given)
             msgspec.json.encode(values)
-        except Exception:  # of whatever kind: it is the program's own
+        except Exception:  # it may raise anything: it belongs to the program
             _log.warning("the source of reports failed", exc_info=True)
             return {}
         self.newest = values
@@ -132,7 +132,7 @@ class Reports:
 
 
 def _seconds(text: str) -> float | None:
-    """A number of seconds above 0; None if it is none."""
+    """A positive number of seconds; None if it is none."""
     try:
         seconds = float(text)
     except ValueError:

@@ -125,41 +125,41 @@ class ClientSession(Protocol):
     def __init__(self, settings: ProtocolSettings) -> None:
         super().__init__(settings)
         self.outbox: deque[Outgoing] = deque()
-        """Publications that were not sent yet, or have to be sent as if they had not been."""
+        """Publications that were not sent yet, or must be sent as new."""
         self.requests: dict[int, SubscriptionRequest] = {}
         """By identifier."""
         self.is_congested = False
-        """Set by the shell while the connection takes nothing more."""
+        """Set by the shell while the socket accepts no more bytes."""
         self.output_bytes = 0
-        """Publications among what `output` will give."""
+        """The size of the publications in the next `output`."""
         self._is_resumed = False
         """On this connection."""
         self._connection = 0
         self._inflight: dict[int, Outgoing] = {}
         """Sent and not acknowledged, by packet identifier, in the order of sending."""
         self._again: deque[Outgoing] = deque()
-        """Of these, the ones that this connection has not been sent yet."""
+        """Those of them that were not sent on this connection yet."""
         self._under_way = 0
-        """Of these, the ones that count against the broker's receive maximum."""
+        """How many of them count against the broker's receive maximum."""
         self._unsubscribing: list[_UnsubscribeRequest] = []
-        """To be asked for on the next connection, or not answered yet on this one."""
+        """To be sent on the next connection, or not answered yet on this one."""
         self._restoring = 0
-        """Publications at the head of the outbox that go before any subscription is made."""
+        """How many publications at the head of the outbox must be sent before any SUBSCRIBE."""
         self._unacknowledged: dict[int, DeliveryToken] = {}
         self._in_order: deque[DeliveryToken] = deque()
         self._unreleased: set[int] = set()
-        """QoS 2 that was taken, and that the broker has not released."""
+        """Packet identifiers of QoS 2 that were taken and the broker has not released."""
 
     # -- connections ---------------------------------------------------------------------------
 
     def open(self, now: float) -> None:
-        """There is a connection: send CONNECT."""
+        """A connection was opened: send CONNECT."""
         self._connection += 1
         self._is_resumed = False
         super().open(now)
 
     def resume(self, restored: Sequence[Outgoing] = ()) -> None:
-        """Go on after `Opened`; `restored` are to be published before subscriptions are made."""
+        """Continue after `Opened`; `restored` is published before subscriptions are made."""
         self._is_resumed = True
         self.outbox.extendleft(reversed(restored))
         self._restoring = len(restored)
@@ -168,7 +168,7 @@ class ClientSession(Protocol):
         self._fill()
 
     def _make_requests(self) -> None:
-        """Ask for all subscriptions that there shall be, or shall not be any more."""
+        """Send every SUBSCRIBE and UNSUBSCRIBE that the broker has not answered."""
         for unsubscribing in self._unsubscribing:
             self._request_end(unsubscribing)
         for request in list(self.requests.values()):
@@ -176,7 +176,7 @@ class ClientSession(Protocol):
                 self._request(request)
 
     def lose(self) -> None:
-        """The connection is gone."""
+        """The connection was lost."""
         super().lose()
         self.is_congested = False
         self._restoring = 0
@@ -185,7 +185,7 @@ class ClientSession(Protocol):
         self._under_way = 0
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """Read what came. Whatever has to be sent now is in `output`."""
+        """Take bytes that arrived. Bytes to send because of them are in `output`."""
         events = super().receive(data, now)
         self._fill()
         return events
@@ -198,15 +198,15 @@ class ClientSession(Protocol):
     def _makes_requests(self) -> bool:
         return self.is_open and self._is_resumed and not self._restoring
 
-    # -- what the program wants ------------------------------------------------------------------
+    # -- for the program --------------------------------------------------------------------------
 
     def publish(self, outgoing: Outgoing) -> None:
-        """Send it as soon as it may be sent."""
+        """Send a publication as soon as the broker allows it."""
         self.outbox.append(outgoing)
         self._fill()
 
     def subscribe(self, request: SubscriptionRequest) -> None:
-        """Make a subscription, now and whenever the broker has forgotten it."""
+        """Make a subscription, now and again whenever the broker has lost the session."""
         self.requests[request.identifier] = request
         if self._makes_requests:
             self._request(request)
@@ -220,40 +220,42 @@ class ClientSession(Protocol):
             self._request_end(unsubscribing)
 
     def acknowledge(self, delivery: DeliveryToken) -> None:
-        """Its notification was taken. If its connection is gone, it is told when it comes again."""
+        """A notification was taken. If its connection is lost, it is acknowledged when it is sent
+        again."""
         delivery.taken = True
         if delivery.connection == self._connection and self._linked:
             self._acknowledge_in_order()
 
     def release(self, outgoing: Outgoing, answered: Answer) -> None:
-        """Send the PUBREL of one that holds; `answered` is told of PUBCOMP."""
+        """Send the PUBREL of a publication that holds; `answered` is called on PUBCOMP."""
         outgoing.holds, outgoing.released, outgoing.answered = False, True, answered
         packet_id = outgoing.publish.packet_id
-        if self._inflight.get(packet_id) is not outgoing:  # of a session that the broker forgot
+        if self._inflight.get(packet_id) is not outgoing:  # of a session that the broker has lost
             answered(Reason.SUCCESS, None)
         elif self.is_open and outgoing not in self._again:
             self.write(Pubrel(packet_id))
 
     def release_earlier(self, packet_ids: Iterable[int], answered: Answer) -> None:
-        """Before the first connection: what an earlier process had published and not released."""
+        """Before the first connection: release what an earlier process published and did not
+        release."""
         for packet_id in packet_ids:
             outgoing = Outgoing(Publish("", b"", qos=2, packet_id=packet_id), answered)
             outgoing.released = True
             self._inflight[packet_id] = outgoing
 
     def continue_sending(self) -> None:
-        """The connection takes more again."""
+        """The socket accepts bytes again."""
         self.is_congested = False
         self._fill()
 
     def unfinished(self) -> list[Outgoing]:
-        """All publications that nobody has answered for, in order."""
+        """All publications without an answer, in order."""
         return [*self._inflight.values(), *self.outbox]
 
     # -- sending ---------------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Send what waits, as far as the broker's window and the connection allow."""
+        """Send waiting publications, as far as the broker's window and the socket allow."""
         window = self.server.window
         while self.is_open and self._is_resumed and not self.is_congested:
             queue = self._again or self.outbox
@@ -293,13 +295,13 @@ class ClientSession(Protocol):
             outgoing.answered(Reason.SUCCESS, None)
 
     def _fault(self, publish: Publish, size_bytes: int) -> tuple[int, str] | None:
-        """What the broker has said that it would refuse is not sent to it."""
+        """Why the broker would refuse a publication, by the limits that it announced."""
         server = self.server
         if size_bytes > server.packet_bytes_max:
             text = f"a publication may have {server.packet_bytes_max} bytes, this has {size_bytes}"
             return Reason.PACKET_TOO_LARGE, text
         if publish.qos > server.qos_max:
-            text = f"QoS {publish.qos}; the broker knows {server.qos_max} at most"
+            text = f"QoS {publish.qos}; the broker supports {server.qos_max} at most"
             return Reason.QOS_NOT_SUPPORTED, text
         if publish.retain and not server.has_retain:
             return Reason.RETAIN_NOT_SUPPORTED, "the broker retains nothing"
@@ -386,7 +388,7 @@ class ClientSession(Protocol):
                 super()._take(packet, events)
 
     def _finished(self, packet_id: int, reason: int, properties: Properties) -> None:
-        """The broker has answered for a publication; answers to nothing are ignored."""
+        """The broker has answered for a publication; unexpected answers are ignored."""
         outgoing = self._inflight.pop(packet_id, None)
         if outgoing is not None:
             self._under_way = max(0, self._under_way - 1)
@@ -394,16 +396,16 @@ class ClientSession(Protocol):
             outgoing.answered(reason, words(properties))
 
     def _completed(self, packet: Pubcomp) -> None:
-        """QoS 2: the broker has forgotten the packet identifier.
+        """QoS 2: the broker has released the packet identifier.
 
-        Its PUBREC was a yes. "Not found" only means that an earlier PUBCOMP was lost.
+        Its PUBREC accepted the publication. "Not found" only means that a PUBCOMP was lost.
         """
         outgoing = self._inflight.get(packet.packet_id)
         if outgoing is not None:
             self._finished(packet.packet_id, outgoing.reason, outgoing.answer)
 
     def _received(self, packet: Pubrec) -> None:
-        """QoS 2: the broker has the publication, or will not have it."""
+        """QoS 2: the broker has the publication, or refuses it."""
         outgoing = self._inflight.get(packet.packet_id)
         if packet.reason >= Reason.UNSPECIFIED_ERROR:
             self._finished(packet.packet_id, packet.reason, packet.properties)
@@ -430,12 +432,12 @@ class ClientSession(Protocol):
             self._start_afresh()
 
     def _start_afresh(self) -> None:
-        """The broker knows nothing of the session: what it had not finished begins again."""
+        """The broker has lost the session: send unfinished publications and subscriptions again."""
         self._unacknowledged.clear()
         self._unreleased.clear()
         inflight, self._inflight = self._inflight, {}
         for outgoing in reversed(inflight.values()):
-            if outgoing.released:  # the broker has had it; only its last word is lost
+            if outgoing.released:  # the broker has taken it; only the PUBCOMP is missing
                 outgoing.answered(outgoing.reason, words(outgoing.answer))
             elif not outgoing.received:
                 if not outgoing.holds:
@@ -449,12 +451,12 @@ class ClientSession(Protocol):
 
 
 def _is_again(publish: Publish, known: Publish) -> bool:
-    """Whether this is what came before, or a new one that was given an old packet identifier."""
+    """Whether this is the same publication again, or another with a reused packet identifier."""
     return publish.dup and publish.topic == known.topic and publish.payload == known.payload
 
 
 def reason_of(packet: Response) -> int:
-    """What the broker answered to a request: the worst, if it answered one by one."""
+    """The reason code of an answer; of several, the worst."""
     if isinstance(packet, Puback):
         return packet.reason
     return max(packet.reasons, default=int(Reason.SUCCESS))

@@ -1,22 +1,22 @@
-"""A subscription as its program sees it: something to iterate over, or to listen to.
+"""A subscription of a program: it iterates over the notifications, or calls a listener.
 
-What arrives in one turn of the event loop is put into the inbox at once, and the iterator hands it
-over without suspending until the inbox is empty: a loop over notifications costs one task switch
-per batch, not per notification. A queue per subscription with a task that fills it, which is what
-asyncio.Queue invites to, costs two.
+All notifications of one turn of the event loop go into the inbox at once, and the iterator returns
+them without suspending until it is empty: a loop over notifications costs one task switch per
+batch, not per notification. An `asyncio.Queue` per subscription, with a task that fills it, would
+cost two.
 
-What happens when notifications come faster than they are taken is the subscriber's choice:
+The subscriber chooses what happens if notifications arrive faster than they are taken:
 
-    wait         (the default) take only what is taken: a notification is acknowledged when the
-                 loop is given it, so the broker holds back the rest and queues it, on disk if
-                 need be. All subscriptions of a client share its window (`receive_max`), so one
-                 that is never read stops the others; give it a client of its own, or another
-                 choice. QoS 0 has no acknowledgement: beyond `inbox_max` the newest is dropped.
-    drop-oldest  acknowledge at once; beyond `inbox_max`, drop what has waited longest
-    drop-newest  acknowledge at once; beyond `inbox_max`, drop what has just come
-    error        acknowledge at once; beyond `inbox_max`, end with SlowConsumer after what is there
+    wait         (the default) acknowledge a notification when the program takes it, so that the
+                 broker queues the rest, on disk if need be. All subscriptions of a client share
+                 its window (`receive_max`), so one that is never read stops the others; use
+                 another client for it, or another choice. QoS 0 has no acknowledgement: beyond
+                 `inbox_max` the newest is dropped.
+    drop-oldest  acknowledge at once; beyond `inbox_max`, drop the oldest
+    drop-newest  acknowledge at once; beyond `inbox_max`, drop the newest
+    error        acknowledge at once; beyond `inbox_max`, end with SlowConsumer after the inbox
 
-What was dropped is counted in `dropped`.
+`dropped` counts dropped notifications.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SubscriptionOwner(Protocol):
     """What a subscription needs of its client."""
 
     def taken(self, delivery: DeliveryToken) -> None:
-        """A notification was handed over that the broker waits to hear of."""
+        """The program has taken a notification, which must now be acknowledged."""
 
     def leave(self, subscription: Subscription[Any]) -> asyncio.Future[None]:
         """End the subscription at the broker."""
@@ -70,15 +70,15 @@ class Subscription(Generic[T]):
         self.slow = slow
         self.inbox_max = inbox_max
         self.dropped = 0
-        """Notifications given up because nobody took them in time."""
+        """Notifications that were dropped because the program did not take them in time."""
         self.duplicates = 0
-        """Notifications that came again and were not handed over again."""
+        """Notifications that arrived again, and which the program did not get again."""
         self.received = 0
-        """Notifications that came, without duplicates."""
+        """Notifications that arrived, without duplicates."""
         self.identifier = 0
-        """What the broker knows it by, once it was made; equal ones share it."""
+        """The subscription identifier, once it was made; equal subscriptions share it."""
         self.policy = policy
-        """The policy that runs here, on what comes; see `rove.client.edge`."""
+        """The policy that runs here, on notifications; see `rove.client.edge`."""
         self._owner = owner
         self._read = read
         self._seen = RecentIds(seen_max)
@@ -103,7 +103,8 @@ class Subscription(Generic[T]):
     async def batch(
         self, count_max: int | None = None, timeout_s: float | None = None
     ) -> list[Notification[T]]:
-        """All that is there, at least one; none when the time is up or the subscription ended."""
+        """All waiting notifications, at least one; none after the time limit or at the end of the
+        subscription."""
         if not self._inbox and not self._ended:
             await self._arrival(timeout_s)
         if not self._inbox and self._error is not None:
@@ -112,7 +113,7 @@ class Subscription(Generic[T]):
         return [self._take() for _ in range(count)]
 
     def take(self) -> list[Notification[T]]:
-        """All that is there, without waiting."""
+        """All waiting notifications, perhaps none."""
         return [self._take() for _ in range(len(self._inbox))]
 
     def listen(self, listener: Listener[T] | None) -> None:

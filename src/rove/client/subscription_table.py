@@ -1,16 +1,16 @@
-"""Which notification is for which subscription of the program.
+"""Assigns notifications to the subscriptions of the program.
 
-Every subscription has a subscription identifier, and a notification carries those that it met. An
-identifier is computed from what the subscription says and not counted up: a program that comes
-back under its client id makes its subscriptions under the same identifiers, in whatever order, and
-what the broker queued for them meanwhile finds its way. (It costs three bytes per notification.)
-Two subscriptions that say the same share one at the broker. The policy does not count: a program
-that comes back with a better one takes the place of its old subscription instead of having two.
-(Two that differ in nothing else are two, and are known by the order in which they were made.)
+Every subscription has a subscription identifier, and a notification carries the identifiers of
+those that it matches. Identifiers are computed from the contents of a subscription, not counted: a
+program that returns with the same client id makes its subscriptions with the same identifiers, in
+any order, and gets what the broker has queued for them meanwhile. (It costs three bytes per
+notification.) Equal subscriptions share one at the broker. The policy does not count: a program
+that returns with a better policy replaces its old subscription instead of having two. (Two that
+differ only in their policies are two, distinguished by the order in which they were made.)
 
-What comes for a subscription that the program has not made waits for it, unacknowledged, but only
-for a while after a session was found again: then it is given up, because it would hold back all
-that comes after it.
+Notifications for a subscription that the program has not made wait for it, unacknowledged, but only
+for a while after a session was resumed: then they are dropped, because they hold back all later
+ones.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CLAIM_S: Final = 30.0
 """How long notifications wait for a subscription that the program has not made."""
 
 Engine = Literal["broker", "spark"]
-"""Who finds what meets a filter: the broker as it comes, or Spark in what the lake has of it."""
+"""Who matches a filter expression: the broker at once, or Spark in the lake."""
 Identity = tuple[str, tuple[tuple[str, str], ...]]
 """The topic filter and the user properties."""
 
@@ -48,7 +48,7 @@ def identity_of(
     engine: Engine | None = None,
     policy: str | None = None,
 ) -> Identity:
-    """What a subscription says; a bad text is refused without the broker."""
+    """The contents of a subscription; an invalid filter expression is refused here."""
     properties: list[tuple[str, str]] = []
     if filter is not None:
         try:
@@ -74,13 +74,13 @@ def identity_of(
 
 
 class SubscriptionGroup:
-    """The subscriptions of the program that are one at the broker."""
+    """Subscriptions of the program that share one at the broker."""
 
     def __init__(self, identity: Identity, request: SubscriptionRequest) -> None:
         self.identity = identity
         self.request = request
         self.subscriptions: tuple[Subscription[Any], ...] = ()
-        """A tuple, because one may leave while a notification is being given to all."""
+        """A tuple, because one may leave while a notification is given to all."""
         self.pending: list[asyncio.Future[None]] = []
         """Resolved when the broker has answered."""
 
@@ -123,17 +123,17 @@ class SubscriptionTable:
     # -- subscriptions ---------------------------------------------------------------------------
 
     def of(self, subscription: Subscription[Any] | int) -> SubscriptionGroup | None:
-        """The group of this one, or of this identifier; None if it has left."""
+        """The group of a subscription or an identifier; None if it has left."""
         if isinstance(subscription, int):
             return self._by_identifier.get(subscription)
         return next((group for group in self if subscription in group.subscriptions), None)
 
     def find(self, identity: Identity) -> SubscriptionGroup | None:
-        """The group of subscriptions that say just that."""
+        """The group with exactly this identity."""
         return self._by_identifier.get(self.identifier(identity))
 
     def identifier(self, identity: Identity) -> int:
-        """What such a subscription is called: its own if there is one, else a free one."""
+        """The identifier of its group if there is one, otherwise a free one."""
         topic_filter, user = identity
         properties = (f"{name}\0{value}" for name, value in user if name != PROPERTY)
         said = "\0".join([topic_filter, *properties])
@@ -143,7 +143,7 @@ class SubscriptionTable:
         return number
 
     def check(self, identity: Identity) -> None:
-        """Refuse one that would take the place of another at the broker, unnoticed."""
+        """Refuse a subscription that would silently replace another at the broker."""
         topic_filter, user = identity
         if any(name == "filter" for name, _ in user):
             return
@@ -166,10 +166,10 @@ class SubscriptionTable:
     # -- notifications ---------------------------------------------------------------------------
 
     def arrive(self, publish: Publish, delivery: DeliveryToken | None, now: float) -> None:
-        """Give it to whom it is for."""
+        """Give a notification to its subscriptions."""
         identifiers = publish.properties.subscription_ids
         by_identifier = self._by_identifier
-        if len(identifiers) == 1:  # as good as always
+        if len(identifiers) == 1:  # nearly always
             found = by_identifier.get(identifiers[0])
             groups = [] if found is None else [found]
         elif identifiers:
@@ -190,20 +190,20 @@ class SubscriptionTable:
             self.unclaimed_dropped += not groups
             self._acknowledge(delivery)
 
-    # -- what nobody has asked for yet -------------------------------------------------------------
+    # -- notifications without a subscription ------------------------------------------------------
 
     def expect_claims(self, now: float) -> float:
-        """The broker has found an old session; until when subscriptions may be made for it."""
+        """The broker has resumed a session; until when the program may make its subscriptions."""
         self._claimed_until = now + CLAIM_S
         return self._claimed_until
 
     def claim(self, now: float) -> None:
-        """There is a new subscription: perhaps something waits for it."""
+        """There is a new subscription: give it the notifications that wait for it."""
         waiting, self._unclaimed = self._unclaimed, []
         for publish, delivery in waiting:
             self.arrive(publish, delivery, now)
 
     def give_up_unclaimed(self) -> None:
-        """Nobody has asked for it in time."""
+        """Drop the notifications that still wait."""
         self._claimed_until = -math.inf
         self.claim(math.inf)

@@ -1,13 +1,13 @@
-"""The state that the broker keeps for this subscriber, as its owner sees it.
+"""The variables that the broker keeps for this subscriber.
 
     async with client.variables() as state:
         print(state["network"], dict(state))
         async for variables in state:
             ...
 
-`client.me` is what this program has set. Here is what the broker has: that, what policies have set,
-and the automatic variables. It comes whole, at once and after every change, so there is nothing to
-put together: what came last holds. Changes that come faster than they are looked at are one.
+`client.me` has what this program has set. The broker also has what policies have set, and the
+automatic variables. It sends all of them, first and after every change, so only the last message
+counts; changes that arrive before the program looks are combined.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Variables(Mapping[str, Any]):
         self._values: dict[str, Any] = {}
 
     async def begin(self, timeout_s: float) -> Self:
-        """For the client: wait for the first state."""
+        """For the client: wait for the first message."""
         if not (found := await self._subscription.batch(timeout_s=timeout_s)):
             text = f"the broker has granted {self._subscription.topic} and says nothing on it"
             await self._subscription.close()
@@ -48,14 +48,14 @@ class Variables(Mapping[str, Any]):
         return self
 
     async def __anext__(self) -> dict[str, Any]:
-        """The whole state, when it has changed since it was last looked at."""
+        """All variables, once they have changed since the last look."""
         if not (found := await self._subscription.batch()):
             raise StopAsyncIteration
         self._values = found[-1].value
         return dict(self._values)
 
     async def close(self) -> None:
-        """Look no more."""
+        """End the subscription."""
         await self._subscription.close()
 
     def _newest(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from rove.client.notifications import Notification as Arrival
 from rove.lang.oracle import score_of
 from rove.lang.parser import parse
 from rove.lang.replay import ReplayedNotification
-from rove.serve.config import Channel, Config, Data, Lake, Listen
+from rove.serve.config import Channel, Config, DataSettings, LakeSettings, ListenSettings
 from rove.serve.server import Server
 from rove.testing.workloads import Reading
 
@@ -84,10 +84,10 @@ class ScriptedBroker:
     # -- behind the scenes ---------------------------------------------------------------------
 
     async def _open(self) -> None:
-        listen = Listen(mqtt_port=0, http_port="off")
+        listen = ListenSettings(mqtt_port=0, http_port="off")
         channel = Channel("city", (TOPIC,))
-        lake = Lake(channels=(channel,), seconds_per_file=FILE_S)
-        config = Config(listen=listen, data=Data(self._folder.name, "none"), lake=lake)
+        lake = LakeSettings(channels=(channel,), seconds_per_file=FILE_S)
+        config = Config(listen=listen, data=DataSettings(self._folder.name, "none"), lake=lake)
         self._server = Server(config, now=lambda: self._now)
         await self._server.start()
         for name, text in self._texts.items():

@@ -1,18 +1,21 @@
-"""What the coordinator says to matchers, and what they answer: one message per batch, both ways.
+"""Messages between the coordinator and matchers, and the interface to matcher processes.
 
-A cell is a machine: its commands in their order, and nothing else, decide what it answers. So a
-cell can be made again anywhere from what it saved last and the commands since, and a batch that
-was on its way when a process died is asked again.
+A cell is a state machine: only its commands, in their order, determine its answers. So a cell can
+be made again anywhere from its last saved file and the commands since, and a batch that was in
+flight when a process died is asked again.
 
-Messages are MessagePack by msgspec: about 1 µs for a publication either way, a tenth of what JSON
-of the same rows took, and payloads go as the bytes that they came as, so that the broker need not
-read them. Matches come back as two arrays.
+One message per batch goes each way. Messages are MessagePack by msgspec: about 1 µs per publication
+either way, a tenth of JSON of the same rows. Payloads are sent as the bytes that arrived, so the
+broker need not read them. Matches are returned as two arrays.
+
+The shell provides real processes (`rove.serve.workers.matchers`); tests provide simulated ones that
+are slow, die or hang according to a seed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -205,3 +208,64 @@ def encoded_replies(replies: Replies) -> bytes:
 def decoded_replies(message: bytes | memoryview) -> Replies:
     """What a message from a matcher says."""
     return _decoded(_replies, message)
+
+
+class MatcherListener(Protocol):
+    """Hears of matchers; the coordinator."""
+
+    def started(self, matcher: int, pid: int) -> None:
+        """A process is there and takes commands."""
+
+    def arrived(self, matcher: int, replies: Replies) -> None:
+        """A matcher has said something."""
+
+    def died(self, matcher: int, why: str) -> None:
+        """A process is gone, or was killed because it did not answer; also one that never came."""
+
+
+class MatcherProcesses(Protocol):
+    """Processes that hold cells."""
+
+    def start(self) -> int:
+        """Begin another; gives its number at once, from 1 up and never used again.
+
+        `started` or `died` follows later, never from within this call.
+        """
+        ...
+
+    def send(self, matcher: int, commands: Sequence[AnyCommand]) -> None:
+        """Send commands, behind what was sent before; never waits for the process.
+
+        To one that has died, whether or not that is known yet, this does nothing.
+        """
+
+    def wait(self) -> None:
+        """Wait until some matcher says something or dies, and hand all of it to the listener.
+
+        One that says nothing for too long although it owes an answer is killed, and has died.
+        """
+
+    def stop(self, matcher: int) -> None:
+        """End one; of it nothing more is heard."""
+
+    def clock(self) -> float:
+        """Seconds that only ever go on, to measure by."""
+        ...
+
+    def cpu_s(self) -> float:
+        """Processor time that this process has used."""
+        ...
+
+    def new_path(self) -> str:
+        """A file that no cell was saved in yet."""
+        ...
+
+    def write(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
+        """Save a cell of the broker's own."""
+
+    def read(self, path: str) -> memoryview:
+        """What a matcher saved."""
+        ...
+
+    def forget(self, path: str) -> None:
+        """Nobody needs this file any more."""

@@ -7,7 +7,7 @@ their way, so an answer is always that of the subscriptions at the time of the p
 
 When a matcher dies, its cells are made again where there is one that lives, or in the broker
 itself, and what they had not answered is asked again. How cells are spread, and how that is
-changed, is in `arrangements` and `rearranging`.
+changed, is in `layouts` and `reconfiguration`.
 
 A ticket costs about 30 µs, and 2 µs for each of its publications, in the broker; the rest is the
 matchers' time.
@@ -20,7 +20,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from rove.elastic.arrangements import Arrangement, Find, Partitioned, Placed, Replicated
+from rove.elastic.cell_host import CellHost, matched_of
 from rove.elastic.commands import (
     AnyCommand,
     AnyReply,
@@ -28,6 +28,7 @@ from rove.elastic.commands import (
     Close,
     Failed,
     Match,
+    MatcherProcesses,
     MatchReply,
     MatchRow,
     Open,
@@ -40,8 +41,7 @@ from rove.elastic.commands import (
     encoded_rows,
 )
 from rove.elastic.elasticity import ElasticitySettings, ScalingPolicy
-from rove.elastic.hosts import CellHost, matched_of
-from rove.elastic.ports import MatcherProcesses
+from rove.elastic.layouts import CellLayout, Find, Partitioned, Placed, Replicated
 from rove.elastic.records import PARTS_MAX, CellRecord, Ticket
 from rove.match.cell import Cell
 
@@ -83,7 +83,7 @@ class RunningMatcher(NamedTuple):
 
 
 class Coordinator:
-    """Matching by others. Is a `rove.elastic.ports.Listener`."""
+    """Matching by others. Is a `rove.elastic.commands.Listener`."""
 
     def __init__(
         self,
@@ -104,8 +104,8 @@ class Coordinator:
         self.awaited: set[int] = set()
         """Those that were started and have not said anything."""
         self.cells: dict[int, CellRecord] = {}
-        self.current: Arrangement = Partitioned([])
-        self.next_layout: Arrangement | None = None
+        self.current: CellLayout = Partitioned([])
+        self.next_layout: CellLayout | None = None
         """What is being built beside, to take its place."""
         self.kept: list[CellRecord] = []
         self.kept_owner: dict[int, CellRecord] = {}

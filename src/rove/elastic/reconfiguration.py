@@ -25,11 +25,10 @@ from typing import Final, SupportsInt, cast
 
 import msgspec
 
-from rove.elastic.arrangements import Arrangement, Hierarchical, Partitioned, Replicated
 from rove.elastic.commands import Remove
 from rove.elastic.coordinator import Coordinator
-from rove.elastic.division import divide, divided
 from rove.elastic.elasticity import ScalingDecision
+from rove.elastic.layouts import CellLayout, Hierarchical, Partitioned, Replicated, divide, divided
 from rove.elastic.records import CellRecord
 from rove.elastic.view import Kind, Layout, MatchersView, MatcherView, Reconfiguration
 from rove.match.cell import Cell
@@ -444,7 +443,7 @@ class Reconfigurer:
 
     def _arranged(
         self, layout: Layout, cells: Sequence[CellRecord], ids: Sequence[int]
-    ) -> Arrangement:
+    ) -> CellLayout:
         if layout == "replicated":
             return Replicated(cells)
         if layout == "hierarchical" and len(cells) > 1:

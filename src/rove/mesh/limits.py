@@ -22,9 +22,14 @@ class MeshLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     links_max: int = 256
     """Links of this broker. One more is refused."""
     record_keep_s: float = 120.0
-    """How long the record of a broker is kept that cannot be reached."""
+    """How long the record of a broker is kept that cannot be reached; a tenth of that where there
+    is no room for others."""
     publish_s: float = 1.0
     """How often at most changes of measured delays and clocks are announced."""
+
+    settle_s: float = 0.01
+    """How long at most further changes of the network are awaited after one, before the ways of
+    tunnels are looked for again. The first change is acted upon at once."""
 
     # --- links ---
 
@@ -33,10 +38,15 @@ class MeshLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ping_s: float = 1.0
     silence_s: float = 5.0
     """A link over which nothing came for so long is closed, and one that takes nothing."""
-    control_per_s: int = 1_000
-    """Messages other than frames that a neighbour may send in the long run."""
-    control_burst: int = 5_000
+    control_per_s: int = 100
+    """Messages other than frames and records that a neighbour may send in the long run."""
+    control_burst: int = 1_000
     """... and at once. One more closes the link."""
+    records_per_s: int = 300
+    """Records that are taken from a neighbour in the long run."""
+    records_burst: int = 3_000
+    """... and at once. More are ignored, and asked for later. An honest neighbour passes on what
+    others send, so this does not close the link."""
     link_window_bytes: int = 4 * MIB
     """Frames that are on their way over a link. More wait here, so that messages that keep the
     network together can overtake them."""

@@ -4,10 +4,10 @@ A link is one stream of bytes, such as a TCP connection. It is used in this orde
 HELLO; the side whose node has the smaller number sends WELCOME, so that exactly one of them decides
 which of two links stays; each side pings, and announces the link when the first answer has come.
 
-Both sides count the bytes that they receive over a link, and say so in pings and after every
-128 KB. So each knows how much is under way, without asking the sockets, and keeps what exceeds the
-window here, where control messages can overtake it. It also notices a link that is broken in one
-direction: bytes come, but none are taken.
+Both sides count the bytes that they receive over a link, and say so in pings and after every part
+of the window. So each knows how much is under way, without asking the sockets, and keeps what
+exceeds the window here, where control messages can overtake it. It also notices a link that is
+broken in one direction: bytes come, but none are taken.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from rove.mesh.graph import Edge
 from rove.mesh.limits import MeshLimits
 from rove.mesh.messages import Hello, MeshError, MessageReader, Ping, Pong, Taken, encode
 
-TELL_BYTES: Final = 128 * 1024
-"""After so many bytes the receiver says how many it has."""
+TELL_SHARE: Final = 32
+"""After this share of a window the receiver says how many bytes it has."""
 HEARD_LATELY: Final = 1.5
 """Times the interval of pings: a link over which something came within this is alive."""
 ERROR_US_MIN: Final = 1_000
@@ -33,12 +33,40 @@ _U32_MAX: Final = 0xFFFF_FFFF
 LinkState = Literal["hello", "welcome", "measuring", "joined"]
 
 
+class Allowance:
+    """So many per second in the long run, and so many at once."""
+
+    def __init__(self, per_s: float, burst: float, now_s: float) -> None:
+        self._per_s, self._burst, self._left = per_s, burst, burst
+        self.at_s = now_s
+
+    def spend(self, now_s: float) -> bool:
+        """One more; whether that is allowed."""
+        gained = max(0.0, now_s - self.at_s) * self._per_s
+        self._left = min(self._left + gained, self._burst)
+        self.at_s = now_s
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
 class Link:
     """What a broker knows of one link."""
 
-    def __init__(self, number: int, now_s: float, limits: MeshLimits, *, outgoing: bool) -> None:
+    def __init__(
+        self,
+        number: int,
+        now_s: float,
+        limits: MeshLimits,
+        *,
+        outgoing: bool,
+        expected: str | None = None,
+    ) -> None:
         self.number = number
         self.outgoing = outgoing
+        self._expected = expected
+        """The only name that the other side may have, if that is known."""
         self.opened_at_s = self.heard_at_s = now_s
         self.limits = limits
         self.reader = MessageReader()
@@ -60,8 +88,9 @@ class Link:
         self._taken_bytes = self._told_bytes = 0
         self._taken_at_s = now_s
         self._ping_at_s = math.inf
-        self._control_left = float(limits.control_burst)
-        self._control_at_s = now_s
+        self._control = Allowance(limits.control_per_s, limits.control_burst, now_s)
+        self._records = Allowance(limits.records_per_s, limits.records_burst, now_s)
+        self._ignored_records = False
 
     @property
     def is_up(self) -> bool:
@@ -72,6 +101,21 @@ class Link:
     def name(self) -> str:
         """Of the neighbour; empty before its HELLO."""
         return "" if self.peer is None else self.peer.name
+
+    def refusal(self, own: Hello) -> str | None:
+        """Why the other side may not join, by what it has said of itself; None if it may."""
+        peer = self.peer
+        assert peer is not None
+        if peer.node == own.node:
+            return f"{own.name} cannot join itself"
+        if self._expected is not None and peer.name != self._expected:
+            return f"{peer.name} has authenticated as {self._expected}, and may have no other name"
+        if peer.protocol != own.protocol:
+            return f"{peer.name} uses protocol {peer.protocol}, and {own.name} {own.protocol}"
+        if peer.version.split(".")[0] != own.version.split(".")[0]:
+            versions = f"{peer.name} is Rove {peer.version[:20]!r}, and {own.name} {own.version!r}"
+            return f"{versions}: brokers of one network need the same major version"
+        return None
 
     def was_heard_lately(self, now_s: float) -> bool:
         return now_s - self.heard_at_s <= HEARD_LATELY * self.limits.ping_s
@@ -118,7 +162,8 @@ class Link:
         """Bytes came; say so if they are many."""
         self.heard_at_s = now_s
         self.received_bytes += len(data)
-        if self.received_bytes - self._told_bytes >= TELL_BYTES and self.is_up:
+        untold_bytes = self.received_bytes - self._told_bytes
+        if untold_bytes >= self.limits.link_window_bytes // TELL_SHARE and self.is_up:
             self.write(encode(Taken(self._tell())))
 
     def _tell(self) -> int:
@@ -126,14 +171,24 @@ class Link:
         return self.received_bytes
 
     def spend(self, now_s: float) -> None:
-        """One more message other than a frame came; raises if there are too many."""
-        limits = self.limits
-        gained = max(0.0, now_s - self._control_at_s) * limits.control_per_s
-        self._control_left = min(self._control_left + gained, limits.control_burst) - 1
-        self._control_at_s = now_s
-        if self._control_left < 0:
-            what = f"more than {limits.control_per_s:,} messages/s that are no frames"
+        """One more message came that is neither a frame nor a record."""
+        if not self._control.spend(now_s):
+            limits = self.limits
+            what = f"more than {limits.control_per_s:,} messages/s besides frames and records"
             raise MeshError(f"{what}, after the first {limits.control_burst:,}")
+
+    def may_take_record(self, now_s: float) -> bool:
+        """Whether one more record is to be looked at; if not, it is asked for again later."""
+        may_take = self._records.spend(now_s)
+        self._ignored_records |= not may_take
+        return may_take
+
+    def must_ask(self, now_s: float) -> bool:
+        """Whether records were ignored that there is time for now."""
+        if self._ignored_records and self._records.spend(now_s):
+            self._ignored_records = False
+            return True
+        return False
 
     def ping(self, ping: Ping, now_s: float) -> None:
         self.taken(ping.taken, now_s)
@@ -183,7 +238,8 @@ class Link:
         self.heard_at_s += seconds
         self._taken_at_s += seconds
         self._ping_at_s += seconds
-        self._control_at_s += seconds
+        self._control.at_s += seconds
+        self._records.at_s += seconds
         self.clock.forget()
 
     def measure(self, now_s: float) -> bool:

@@ -56,7 +56,7 @@ _ORIGIN: Final = struct.Struct(">QB")
 _HEAD: Final = struct.Struct(">QQQQH")
 _ONE: Final = struct.Struct(">IBBQBQQQQH")
 
-_BYTES_MAX: Final = {
+BYTES_MAX: Final = {
     HELLO: 1_000,
     WELCOME: _NUMBER.size,
     REFUSE: REASON_BYTES_MAX,
@@ -141,7 +141,7 @@ class Open(msgspec.Struct, frozen=True):
     yours: int
     """The last number of the target that it received; 0 if none."""
     reason: int
-    """Why it was reset, an index of `tunnels.REASONS`."""
+    """Why it was reset, an index of `tunnel.REASONS`."""
 
 
 Head = tuple[int, int, int, int, int]
@@ -265,6 +265,11 @@ class MessageReader:
         self._need = _HEADER.size
         self._is_first = True
 
+    @property
+    def kept_bytes(self) -> int:
+        """Of a message that is not complete yet."""
+        return self._have
+
     def feed(self, data: bytes) -> Iterator[Message]:
         """The messages that these bytes complete; raises `MeshError`."""
         self._have += len(data)
@@ -298,12 +303,12 @@ class MessageReader:
     def _check(self, kind: int, size: int, begins: bytes) -> None:
         """Refuse a message by its header."""
         if self._is_first:
-            if kind != HELLO:
+            if kind not in (HELLO, REFUSE):
                 raise MeshError(
                     f"this is no link of a broker: it begins with {begins!r}, and not with HELLO"
                 )
             self._is_first = False
-        limit = _BYTES_MAX.get(kind)
+        limit = BYTES_MAX.get(kind)
         if limit is None:
             raise MeshError(f"a message of the unknown type {kind}; known are 1 to {FRAME}")
         if not 0 <= size <= limit:

@@ -25,7 +25,6 @@ way would have to guess two numbers of 31 bits.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -41,6 +40,7 @@ from rove.mesh.messages import (
     encode_frame,
     encode_open,
 )
+from rove.mesh.tunnel import FULL, GAP, REASONS, STALL, WAY, Tunnel
 
 PREFIX_BYTES_MAX: Final = 128
 """A part whose prefix is longer goes to its target alone."""
@@ -50,69 +50,9 @@ STALL_DOUBLINGS_MAX: Final = 4
 PAUSE_S: Final = 0.02
 PAUSE_S_MAX: Final = 5.0
 
-START, GAP, WAY, STALL, FULL = range(5)
-REASONS: Final = (
-    "it is new",
-    "a part of the stream was lost",
-    "the way between the two changed",
-    "nothing was acknowledged for too long",
-    "too much waited for it",
-)
-"""Why an end opens a tunnel, as OPEN says it."""
-
 IsWhole = Callable[[Way], bool]
 Transmit = Callable[[int, bytes], None]
 """Sends a message to a neighbour, given by its node."""
-
-
-class Tunnel:
-    """The two streams between this broker and another, through all incarnations."""
-
-    def __init__(self, node: int, name: str, way: Way, mine: int, now_s: float) -> None:
-        self.node = node
-        self.name = name
-        self.way = way
-        self.next_way: Way | None = None
-        """A better one, taken when everything that is under way has arrived."""
-        self.mine = mine
-        self.theirs = 0
-        """The other end's number; 0 if nothing has come from it yet."""
-        self.number = 0
-        """What the caller knows this incarnation by; 0 while it is not open."""
-        self.reason = START
-        self.is_told = False
-        """Whether the present number was sent to the other end."""
-        self.opened_count = 0
-        self.sent_total = self.received_total = 0
-        self.fails = 0
-        """Incarnations in sequence that carried nothing."""
-        self.reset_at_s = -math.inf
-        self.retry_at_s = now_s
-        self.retry_s = 0.0
-        self.clear(now_s)
-
-    def clear(self, now_s: float) -> None:
-        """Begin with empty streams."""
-        self.sent = self.acked = self.received = self.told = 0
-        self.pending: list[bytes] = []
-        self.pending_bytes = 0
-        self.queue: deque[bytes] = deque()
-        self.queued_bytes = 0
-        self.progress_at_s = now_s
-        self.switch_by_s = math.inf
-
-    @property
-    def round_trip_s(self) -> float:
-        return 2e-6 * self.way.delay_us + 0.002 * len(self.way.numbers)
-
-    @property
-    def incoming(self) -> int:
-        """The incarnation, as frames from the other end carry it."""
-        return self.theirs << 32 | self.mine
-
-    @property
-    def outgoing(self) -> int:
-        return self.mine << 32 | self.theirs
 
 
 class Tunnels:
@@ -178,6 +118,8 @@ class Tunnels:
                 self._drain(tunnel)
         elif not tunnel.number:
             tunnel.way = way
+            # Somebody on the old way may have made their number up. Without it, ours must be new.
+            tunnel.mine, tunnel.theirs = self._new_mine(), 0
             tunnel.retry_s = 0.0
             if tunnel.is_told:
                 self._offer(tunnel)

@@ -11,7 +11,7 @@ import msgspec
 
 from rove.mesh.graph import Graph, Way
 from rove.mesh.links import Link
-from rove.mesh.tunnels import Tunnel
+from rove.mesh.tunnel import Tunnel
 
 
 class BrokerEntry(msgspec.Struct, frozen=True):
@@ -105,7 +105,7 @@ def mesh_view(
 
 def _broker(graph: Graph, node: int, way: Way | None) -> BrokerEntry:
     record, records = graph.records[node], graph.records
-    neighbours = sorted(records[peer].name for peer in graph.adjacent()[node])
+    neighbours = sorted(records[peer].name for peer in graph.adjacent[node])
     is_own = record is graph.own
     if way is None:
         return BrokerEntry(record.name, record.epoch, is_own, neighbours, 0, 0.0, 0.0, 0.0)

@@ -23,16 +23,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from rove.policy.compiler import Policy
-from rove.policy.jobs import (
-    Completed,
-    CompressionRequest,
-    CompressionResult,
-    Deferred,
-    OutputMessage,
-    Stopped,
-)
+from rove.policy.jobs import CompressionRequest, CompressionResult, Deferred, Stopped
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import IncomingMessage
+from rove.policy.messages import Completed, IncomingMessage, OutputMessage
 from rove.policy.runner import run
 from rove.policy.view import PolicyCounts
 

@@ -239,18 +239,23 @@ class Guards:
         raise fault(f"a value is nested more than {depth_max} deep")
 
     def weigh_output(self, message: Message) -> None:
-        """See that a message can be sent, and pay for writing it, before it is written."""
+        """Check that a message can be sent, and charge for encoding it, before it is encoded."""
         elements = 0
+        value: Any
         for value in message.values():
             kind = value.__class__
-            if kind is int or kind is float:
-                self._readable(value)
-            elif kind is str or kind is bytes:
-                self.pass_over(value)  # type: ignore[arg-type]
+            if kind is str or kind is bytes:
+                # Most are short, and a call for each would cost more than the rest of this loop.
+                if len(value) >= BYTES_PER_STEP:
+                    self.pass_over(value)
+            elif kind is int or kind is float:
+                if not LOWEST <= value <= HIGHEST:
+                    self._readable(value)
             elif value is not None and kind is not bool:
                 self.weigh(value, leaves=True, depth_max=DEPTH_MAX)
                 elements += self.elements
-        self.charge(elements)
+        if elements:
+            self.charge(elements)
 
     def _are_numbers(self, value: Any, *, leaves: bool) -> bool:
         """Whether it is a list of nothing but numbers, and if it leaves, of such as can; paid for.

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from rove.policy.limits import PolicyLimits
+from rove.policy.messages import Completed, UserProperties
 
 StopKind = Literal["steps", "time", "memory", "output", "state", "error", "share", "crowded"]
 """Which limit a call was stopped by; `error` is an error in the policy itself."""
@@ -34,37 +35,6 @@ class CompressionRequest(msgspec.Struct, frozen=True, array_like=True):
     bytes_max: int | None = None
     pixels_max: int | None = None
     """Of the longer side."""
-
-
-UserProperties = tuple[tuple[str, str], ...]
-
-
-class OutputMessage(msgspec.Struct, array_like=True, frozen=True):
-    """One output of a call, as it is sent."""
-
-    payload: bytes
-    user: UserProperties
-
-    @property
-    def size_bytes(self) -> int:
-        """Its size where memory is limited."""
-        size_bytes = len(self.payload)
-        for name, value in self.user:
-            size_bytes += len(name) + len(value)
-        return size_bytes
-
-
-class Completed(msgspec.Struct, array_like=True, tag=True, frozen=True):
-    """How a call went that was not stopped; several calls may share one."""
-
-    outputs: tuple[OutputMessage, ...]
-    changes: dict[str, Any]
-    """`me.` variables that it set; None removes one."""
-    memory: dict[str, Any] | None
-    """What `every`, `changed` and `summary` remember from now on; None for what they did before."""
-    steps: int
-    passes: bool = False
-    """The only output is the message as it came."""
 
 
 class Stopped(msgspec.Struct, array_like=True, tag=True):
@@ -103,7 +73,7 @@ class CompressionJob(msgspec.Struct, array_like=True, tag=True):
     """How long that may take; 0 is as long as it takes."""
 
 
-class RunJob(msgspec.Struct, array_like=True, tag=True):
+class CallJob(msgspec.Struct, array_like=True, tag=True):
     """A job: one call of a policy, heavy functions included."""
 
     number: int
@@ -161,8 +131,8 @@ class CompressionResult(msgspec.Struct, array_like=True, tag=True):
     """No worker has said this: it was too late, or died."""
 
 
-class RunResult(msgspec.Struct, array_like=True, tag=True):
-    """The answer to `RunJob`."""
+class CallResult(msgspec.Struct, array_like=True, tag=True):
+    """The answer to `CallJob`."""
 
     number: int
     result: Completed | Stopped
@@ -171,8 +141,8 @@ class RunResult(msgspec.Struct, array_like=True, tag=True):
     is_lost: bool = False
 
 
-Job = CompressionJob | RunJob | CompileJob
-JobResult = CompressionResult | RunResult | CompileResult
+Job = CompressionJob | CallJob | CompileJob
+JobResult = CompressionResult | CallResult | CompileResult
 
 
 class JobListener(Protocol):

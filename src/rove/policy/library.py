@@ -1,12 +1,12 @@
-"""What the functions of a policy do, in one call of it.
+"""The functions of the policy language, as methods of one call.
 
-`Call` is all that a policy can reach besides its message and its state: the code calls its methods
-by names that the compiler wrote. They change nothing outside of it. What is set waits in `changes`,
-what `every`, `changed` and `summary` remember in a copy of the memory, and both are taken over only
-if the call comes to an end.
+Besides its message and its state, a policy can reach only its `PolicyCall`: compiled code calls its
+methods by names that the compiler wrote. They change nothing outside of it. Variables that are set
+wait in `changes`, and the state of `every`, `changed` and `summary` in a copy of the memory; both
+take effect only if the call completes.
 
-The memory is keyed by the place of the call in the text, line and column, and by `per`. Values that
-are long are remembered by their digest: whether one changed is all that anybody asks.
+The memory is keyed by the position of the function in the source (line and column) and by `per`.
+Of long values it keeps only a digest, which is enough to detect a change.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _COPIED: Final[frozenset[Any]] = frozenset({list, tuple, dict})
 Memory = dict[str, Any]
 
 
-class Call(Guards):
+class PolicyCall(Guards):
     """One call of one policy."""
 
     memory: Memory | None = None
@@ -133,10 +133,12 @@ class Call(Guards):
             raise fault(f"{name} is an automatic variable and can only be read")
 
     def _storable(self, value: Any) -> None:
-        """See that a value can be kept or sent, and pay for it."""
-        if value.__class__ is int or value.__class__ is float:
+        """Check that a value can be kept or sent, and charge for it."""
+        kind = value.__class__
+        if kind is int or kind is float:
             self._readable(value)
-        else:
+        elif kind is not str or len(value) >= BYTES_PER_STEP:
+            # A short string costs no step, and is what policies set most.
             self.weigh(value, leaves=True)
 
     # --- messages ---

@@ -1,12 +1,12 @@
-"""What a policy may use: of one call, of its subscriber, and of everybody's patience.
+"""The limits of policies: of one call, of one subscriber, and of stopped calls until a suspension.
 
-Limits of one call are counted in *steps* first: an iteration of a loop is one, and what the library
-does to long texts costs steps by their length. Steps are the same on every machine, so a policy
-that is stopped in the broker is stopped on Spark, at the same message. Time is the second line, for
-what steps judge wrongly; how often it was needed is counted.
+Limits of one call are counted in *steps* first: an iteration of a loop is one step, and a library
+function costs steps by the length of its arguments. Steps are the same on every machine, so a
+policy that is stopped in the broker is stopped on Spark, at the same message. Time is the second
+line of defence, where steps underestimate the work.
 
-The fields are keys of `[policies]` in the configuration, and their texts are what `rove config`
-prints.
+The fields are keys of `[policies]` in the configuration, and `rove config` prints their
+docstrings.
 """
 
 from __future__ import annotations
@@ -45,30 +45,30 @@ and may quote what a message had in it."""
 
 
 class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What policies may use; the defaults suit a broker of strangers."""
+    """What policies may use; the defaults suit a broker with untrusted users."""
 
     # --- of one call ---
 
     steps_max: Count = 100_000
-    """Steps of one call: iterations of loops, and what library functions cost. Some 5 ms of a plain
-    loop, 100 of the worst that we have found."""
+    """Steps of one call: iterations of loops, and the costs of library functions. About 5 ms of
+    a simple loop, 100 ms of the worst policy that we have found."""
 
     inline_steps_max: Count = 10_000
-    """Steps that a call may take within the broker's own turn, half a millisecond as a rule. One
-    that needs more is begun again in a worker, where it delays nobody, and so are all later ones of
-    that policy. Pictures that a worker made smaller do not count."""
+    """Steps that a call may take within the broker's own turn, usually half a millisecond. A
+    call that needs more is restarted in a worker, where it delays no other client, and so are
+    all later ones of that policy. Compression by a worker does not count."""
 
     time_ms: Count = 500
-    """How long a call may take, waiting for a worker not counted."""
+    """How long a call may take, without waiting for a worker."""
 
     memory_bytes_max: Count = 16 * MIB
-    """Bytes of texts and lists that one call makes, all together."""
+    """Total bytes of the strings and lists that one call makes."""
 
     outputs_max: Count = 16
     """Messages that one call may return."""
 
     output_bytes_max: Count = MIB
-    """Size of all messages that one call returns, as they would be sent."""
+    """Total size of the messages that one call returns, as they are sent."""
 
     # --- of one subscriber ---
 
@@ -79,38 +79,39 @@ class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a worker may take to compile a policy. One that takes longer is refused."""
 
     variables_bytes_max: Count = 64 * KIB
-    """Size of the variables that a policy leaves behind, as JSON: `me.` variables and what `every`,
-    `changed` and `summary` remember, each. A call that would leave more is stopped."""
+    """Size of the `me.` variables, and of the state of `every`, `changed` and `summary`, each as
+    JSON. A call that would exceed it is stopped."""
 
     share: Share = 0.1
-    """Of one core, on the average over `share_s`: what the policies of one user may use, in all of
-    its sessions, compiling included. What comes while they have used more is not sent."""
+    """The share of one core, averaged over `share_s`, that the policies of one user may use in
+    all of its sessions, compiling included. While they exceed it, their messages are not sent."""
 
     share_s: Seconds = 10.0
-    """Over how long that is averaged."""
+    """The time over which `share` is averaged."""
 
     waiting_max: Count = 1_000
-    """Messages of one subscriber that may wait for a worker. One more is not sent."""
+    """Messages of one subscriber that may wait for a worker. Further ones are not sent."""
 
     waiting_bytes_max: Count = 16 * MIB
-    """Size of the messages that may wait for one user's policies. What comes then is not sent."""
+    """Size of the messages that may wait for one user's policies. Further ones are not sent."""
 
     waiting_all_bytes_max: Count = 256 * MIB
     """Size of the messages that may wait for all policies together."""
 
-    # --- of patience ---
+    # --- of stopped calls ---
 
     offences_max: Count = 5
-    """Calls that were stopped within `offences_s` before the policy is suspended. They stay the
-    user's when another text is set, or the same in another session."""
+    """Stopped calls within `offences_s` after which the policy is suspended. They are counted
+    per user, also if the user sets another policy, or the same in another session."""
 
     offences_s: Seconds = 60.0
     """How long a stopped call counts."""
 
     suspension_s: Seconds = 300.0
     """How long a policy stays suspended; then it is tried again. Setting it again does not end
-    it. Another text of the same user is tried, and suspended by its first offence."""
+    the suspension. Another policy of the same user may run, and is suspended by its first
+    offence."""
 
     suspended: Suspended = "nothing"
-    """What a subscriber gets whose policy is suspended: `nothing`, or everything as it came
-    (`deliver`)."""
+    """What a subscriber gets while its policy is suspended: `nothing`, or every message
+    unchanged (`deliver`)."""

@@ -1,4 +1,4 @@
-"""A publication as a policy sees it, and the messages that a policy returns.
+"""A publication as the input of policies, and the messages that a policy returns.
 
 `m` is a mapping of the publication's attributes (`rove.lang.attributes`): the members of its
 payload, its user properties and its `topic`; a missing attribute is None. A payload that is not a
@@ -8,10 +8,10 @@ everything else becomes a member of the payload. Two things stay whatever the po
 others depend on them: the topic of the publication, and its user property `id`, by which receivers
 detect duplicates.
 
-An `IncomingMessage` is made once per publication and shared by all policies that see it. A message
-that passes unchanged has the very payload that came in, and if several policies make the same
-message it is encoded once. Reading a message costs nothing, or a copy of its attributes if the
-policy may change it, some 0.1 µs; encoding another one costs what its JSON costs.
+An `IncomingMessage` is made once per publication and shared by all of its policies. A message that
+passes unchanged keeps the payload of the publication, and if several policies make the same message
+it is encoded once. Reading a message costs nothing, or a copy of its attributes if the policy may
+change it, some 0.1 µs; a changed message costs its JSON encoding.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from rove.lang.attributes import members_of
-from rove.policy.jobs import Completed, OutputMessage, UserProperties
 from rove.policy.limits import INT_MAX
 
 PAYLOAD: Final = "payload"
@@ -33,8 +32,38 @@ ENCODED_MAX: Final = 64
 """Different outputs of one publication that are remembered."""
 _DIGITS_MAX: Final = len(str(INT_MAX))
 _DIGITS: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
-"""Makes every digit a 0, and whatever else a blank."""
+"""Translates every digit to a 0, and every other byte to a blank."""
 _LONG_NUMBER: Final = b"0" * _DIGITS_MAX
+
+UserProperties = tuple[tuple[str, str], ...]
+
+
+class OutputMessage(msgspec.Struct, array_like=True, frozen=True):
+    """One output of a call, as it is sent."""
+
+    payload: bytes
+    user: UserProperties
+
+    @property
+    def size_bytes(self) -> int:
+        """What counts towards `output_bytes_max`."""
+        size_bytes = len(self.payload)
+        for name, value in self.user:
+            size_bytes += len(name) + len(value)
+        return size_bytes
+
+
+class Completed(msgspec.Struct, array_like=True, tag=True, frozen=True):
+    """How a call went that was not stopped; several calls may share one."""
+
+    outputs: tuple[OutputMessage, ...]
+    changes: dict[str, Any]
+    """`me.` variables that it set; None removes one."""
+    memory: dict[str, Any] | None
+    """What `every`, `changed` and `summary` remember from now on; None for what they did before."""
+    steps: int
+    passes: bool = False
+    """The only output is the message as it came."""
 
 
 class Message(dict[str, object]):
@@ -47,7 +76,7 @@ class Message(dict[str, object]):
 
 
 class Meter(Protocol):
-    """What a call pays with (`rove.policy.library.Call`)."""
+    """What a call pays with (`rove.policy.library.PolicyCall`)."""
 
     steps: int
 
@@ -96,25 +125,24 @@ class IncomingMessage:
         """What the keys of `_encodings` are made of must stay alive."""
 
     def __getattr__(self, name: str) -> Any:
-        # Who looks first has it read, and pays the time: in a broker, many are never looked at.
+        """The attributes, read on first access: in a broker many publications meet no policy."""
         if name not in ("attributes", "_from_user"):
             raise AttributeError(name)
-        self._read()
-        return getattr(self, name)
-
-    def _read(self) -> None:
         payload, topic = self.payload, self.topic
-        members = _admitted(self._members(), payload)
+        members = self._members()
+        if members is not None and _has_long_integer(members, payload):
+            members = None
         self._from_user = {}
-        for name, value in self.user:
-            if name != TOPIC and (members is None or name not in members):
-                self._from_user[name] = value
+        for key, value in self.user:
+            if key != TOPIC and (members is None or key not in members):
+                self._from_user[key] = value
         self.attributes = Message(self._from_user)
         if members is not None:
             self.attributes.update(members)
         elif payload and PAYLOAD not in self._from_user:
             self.attributes[PAYLOAD] = payload
         self.attributes[TOPIC] = topic
+        return self.attributes if name == "attributes" else self._from_user
 
     def message(self) -> Message:
         """`m`, the policy's own to change."""
@@ -148,7 +176,7 @@ class IncomingMessage:
     def _encoded(self, output: Message) -> OutputMessage:
         members: dict[str, object] = dict(output)
         members.pop(TOPIC, None)
-        user = [named for named in self.user if named[0] == ID]
+        user = [named for named in self.user if named[0] == ID] if self.user else []
         for name, value in self._from_user.items():
             if name in members and members[name] is value:
                 del members[name]
@@ -163,21 +191,19 @@ class IncomingMessage:
         return OutputMessage(msgspec.json.encode(members), tuple(user))
 
 
-def _admitted(members: dict[str, object] | None, payload: bytes) -> dict[str, object] | None:
-    """The members of a payload; None if one of them is an integer that is too long for policies."""
-    if members is None or len(payload) <= _DIGITS_MAX:
-        return members
-    if _LONG_NUMBER not in payload.translate(_DIGITS):
-        # No number has that many digits; to look at each would take ten times as long.
-        return members
+def _has_long_integer(members: dict[str, object], payload: bytes) -> bool:
+    """Whether a member, at any depth, is an integer that is too long for policies."""
+    if len(payload) <= _DIGITS_MAX or _LONG_NUMBER not in payload.translate(_DIGITS):
+        # No number has that many digits; to check each value would take ten times as long.
+        return False
     waiting: list[Iterable[object]] = [members.values()]
     while waiting:
         for value in waiting.pop():
             if value.__class__ is int:
                 if not -INT_MAX < value < INT_MAX:
-                    return None
+                    return True
             elif value.__class__ is list:
                 waiting.append(value)
             elif value.__class__ is dict:
                 waiting.append(value.values())
-    return members
+    return False

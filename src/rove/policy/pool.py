@@ -29,6 +29,8 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from rove.policy.jobs import (
+    CallJob,
+    CallResult,
     CompileJob,
     CompileResult,
     CompressionJob,
@@ -37,8 +39,6 @@ from rove.policy.jobs import (
     Job,
     JobResult,
     LostKind,
-    RunJob,
-    RunResult,
     Stopped,
     Workers,
 )
@@ -208,7 +208,7 @@ class Pool(Generic[Waiter]):
         self._enter(queued)
 
     def run(
-        self, owner: str, job: RunJob, waiter: Waiter, time_ms: int, *, is_light: bool = False
+        self, owner: str, job: CallJob, waiter: Waiter, time_ms: int, *, is_light: bool = False
     ) -> None:
         """Have a call done; the job's number is given here."""
         job.number = self._number()
@@ -314,7 +314,7 @@ class Pool(Generic[Waiter]):
             del self._compressions[queued.job.request]
             self._deliver(queued, CompressionResult(number, b"", why, took_s, kind, is_lost=True))
         else:
-            self._deliver(queued, RunResult(number, Stopped(kind, why), took_s, is_lost=True))
+            self._deliver(queued, CallResult(number, Stopped(kind, why), took_s, is_lost=True))
 
     def _retry(self, queued: _QueuedJob) -> None:
         """Have another worker do it, before whatever else its owner wants.

@@ -16,18 +16,10 @@ from typing import Any, Final
 from rove.lang.errors import PublicationError
 from rove.policy.compiler import Policy
 from rove.policy.guards import CompressionNeeded, Halted, named
-from rove.policy.jobs import (
-    Completed,
-    CompressionRequest,
-    CompressionResult,
-    Deferred,
-    OutputMessage,
-    StopKind,
-    Stopped,
-)
-from rove.policy.library import ENCODED_BYTES_PER_STEP, Call, within
+from rove.policy.jobs import CompressionRequest, CompressionResult, Deferred, StopKind, Stopped
+from rove.policy.library import ENCODED_BYTES_PER_STEP, PolicyCall, within
 from rove.policy.limits import REASON_CHARS_MAX, PolicyLimits
-from rove.policy.messages import IncomingMessage, Message
+from rove.policy.messages import Completed, IncomingMessage, Message, OutputMessage
 from rove.policy.rewriter import LEFT
 
 _FAULTS: Final = (
@@ -106,9 +98,9 @@ def run(
     """
     m = Message(arrived.attributes) if policy.writes else arrived.attributes
     state: Any = me if me.__class__ is dict and not policy.changes_state else dict(me)
-    call: Call | None = None
+    call: PolicyCall | None = None
     if policy.needs_call:
-        call = Call(
+        call = PolicyCall(
             arrived,
             m,
             state,
@@ -143,7 +135,7 @@ def run(
 
 def _outcome(
     returned: Any,
-    call: Call,
+    call: PolicyCall,
     m: Message,
     state: Mapping[str, Any],
     arrived: IncomingMessage,
@@ -181,7 +173,7 @@ def _encoded(
     untouched: Message | None,
     arrived: IncomingMessage,
     limits: PolicyLimits,
-    call: Call | None,
+    call: PolicyCall | None,
 ) -> tuple[tuple[OutputMessage, ...], bool]:
     """What was returned as it is sent, and whether that is just the message as it came."""
     outputs = returned if returned.__class__ in (list, tuple) else (returned,)
@@ -218,7 +210,7 @@ def shortened(text: str) -> str:
 
 
 def _stopped(
-    policy: Policy, call: Call | None, error: BaseException, kind: StopKind, text: str
+    policy: Policy, call: PolicyCall | None, error: BaseException, kind: StopKind, text: str
 ) -> Stopped:
     line = left = 0
     trace: TracebackType | None = error.__traceback__

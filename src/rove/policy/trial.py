@@ -1,9 +1,9 @@
-"""A policy tried out: messages in, what a subscriber would get out, without a broker.
+"""Tests a policy without a broker: messages in, the messages to the subscriber out.
 
-For `rove policy test`, and for whoever tests policies of their own: a `Trial` is one subscriber
-with its variables and its policy, at work as in the broker (`rove.policy.agents`), suspensions
-included. Time is that of the messages. What it does not show is what depends on the machine: nobody
-has to wait for a worker here, and no share of a processor is used up.
+For `rove policy test`, and for users' own tests: a `PolicyTrial` is one subscriber with its
+variables and its policy, which runs as in the broker (`rove.policy.agents`), suspensions included.
+Time is that of the messages. Limits that depend on the machine do not apply: no call waits for a
+worker, and no share of a processor is used up.
 
 Messages may come as lines of JSON, one each:
 
@@ -29,9 +29,16 @@ from rove.lang.errors import LanguageError
 from rove.lang.values import admit, change_state
 from rove.policy.agents import Agent, Verdict
 from rove.policy.compiler import compiled
-from rove.policy.jobs import Completed, Deferred, OutputMessage, Stopped, UserProperties
+from rove.policy.jobs import Deferred, Stopped
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import PAYLOAD, TOPIC, IncomingMessage
+from rove.policy.messages import (
+    PAYLOAD,
+    TOPIC,
+    Completed,
+    IncomingMessage,
+    OutputMessage,
+    UserProperties,
+)
 from rove.policy.view import PolicyCounts
 
 TOPIC_OF_ALL: Final = "test"
@@ -76,8 +83,8 @@ def shown_attributes(topic: str, payload: bytes, user: UserProperties = ()) -> d
     return dict(IncomingMessage(topic, payload, user).attributes)
 
 
-class Trial:
-    """One subscriber with one policy."""
+class PolicyTrial:
+    """A subscriber with a policy."""
 
     def __init__(
         self,

@@ -72,7 +72,6 @@ class ParsedPolicy(NamedTuple):
     """Of `arrived`, without its docstring."""
     line: int
     constants: dict[str, object]
-    local_names: frozenset[str]
     uses: frozenset[str]
     """Functions of the library."""
 
@@ -116,7 +115,6 @@ class _Reader:
             body,
             function.lineno,
             self._constants,
-            frozenset(self._locals),
             frozenset(self._uses),
         )
 

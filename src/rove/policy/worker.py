@@ -9,20 +9,19 @@ from rove.policy.compiler import compile_text, compiled
 from rove.policy.errors import PolicyError
 from rove.policy.images import Deadline, ImageError, compress, no_deadline
 from rove.policy.jobs import (
+    CallJob,
+    CallResult,
     CompileJob,
     CompileResult,
-    Completed,
     CompressionJob,
     CompressionRequest,
     CompressionResult,
     Deferred,
     Job,
     JobResult,
-    RunJob,
-    RunResult,
     Stopped,
 )
-from rove.policy.messages import IncomingMessage
+from rove.policy.messages import Completed, IncomingMessage
 from rove.policy.runner import run
 
 
@@ -41,7 +40,7 @@ def result_of(
         else:
             made = results[job.request]
         return CompressionResult(job.number, made.image, made.text, kind=made.kind)
-    return RunResult(job.number, _ran(job, clock, results))
+    return CallResult(job.number, _ran(job, clock, results))
 
 
 def _compiled(job: CompileJob) -> CompileResult:
@@ -69,7 +68,7 @@ def picture(request: CompressionRequest, is_late: Deadline = no_deadline) -> Com
 
 
 def _ran(
-    job: RunJob,
+    job: CallJob,
     clock: Callable[[], float],
     results: Mapping[CompressionRequest, CompressionResult] | None,
 ) -> Completed | Stopped:

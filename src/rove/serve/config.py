@@ -32,6 +32,7 @@ import msgspec
 from msgspec import Meta
 
 from rove.base.documents import nearest, read_tables
+from rove.base.files import Readers
 from rove.base.http import is_loopback
 from rove.broker.access import AccessError, AccessRules
 from rove.broker.limits import Limits
@@ -40,9 +41,8 @@ from rove.errors import RoveError
 from rove.lake.storage import NAME_BYTES_MAX
 from rove.mqtt.topics import filter_fault
 from rove.policy.limits import PolicyLimits
-from rove.serve.disk.privacy import Readers
-from rove.serve.passwords import Door, Passwords, permissions_warning
-from rove.serve.workers.policy_settings import Policies
+from rove.serve.passwords import Authenticator, Passwords, permissions_warning
+from rove.serve.workers.policy_settings import PolicySettings
 
 Port = Annotated[int, Meta(ge=0, le=65_535)] | Literal["off"]
 Kind = Literal["publications", "notifications", "states", "metrics"]
@@ -71,14 +71,14 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of the file."""
 
 
-class Listen(_Section, frozen=True):
-    """Where clients come in. A host is an address of this machine, `127.0.0.1` only for programs
-    on it; a port is a number, 0 for any that is free, or "off"."""
+class ListenSettings(_Section, frozen=True):
+    """Where clients connect. A host is an address of this machine, `127.0.0.1` only for programs
+    on it; a port is a number, 0 for any free port, or "off"."""
 
     mqtt_host: str = "127.0.0.1"
     """MQTT over TCP, in plain text."""
     mqtt_port: Port = 1883
-    """1883 is what clients try unless told otherwise."""
+    """1883 is the default of MQTT clients."""
     mqtts_host: str = "127.0.0.1"
     """MQTT over TLS; needs a certificate in `[tls]`."""
     mqtts_port: Port = "off"
@@ -96,46 +96,47 @@ class Listen(_Section, frozen=True):
     and publications then travel unprotected, unless a proxy or a private network protects them."""
 
 
-class Data(_Section, frozen=True):
+class DataSettings(_Section, frozen=True):
     """What survives a restart."""
 
     folder: str = "rove-data"
     """Sessions, queues and what is retained. One broker at a time."""
     durability: Literal["full", "process", "none"] = "full"
-    """What "acknowledged" survives: `full` the loss of power, `process` the death of the broker
-    but not of the machine, `none` nothing (all is in memory)."""
+    """What acknowledged changes survive: `full` a power failure, `process` a crash of the broker
+    but not of the machine, `none` neither (all data are in memory)."""
 
 
-class Access(_Section, frozen=True):
-    """Who is let in, and what they may do."""
+class AccessSettings(_Section, frozen=True):
+    """Who may connect, and what they may do."""
 
     password_file: str = ""
     """Users and hashes of their passwords, written by `rove passwd`. Empty: no passwords."""
     acl_file: str = ""
-    """Rules of access. Empty: everybody who is let in may publish and subscribe, and the user
-    called `admin` is administrator."""
+    """Access rules. Empty: every client that may connect may publish and subscribe, and the user
+    `admin` is the administrator."""
     anonymous: Literal["loopback", "never", "always"] = "loopback"
-    """Clients without a user name: `loopback` lets them in from this machine, and only while there
-    are neither passwords nor client certificates; `never`; `always` is dangerous: from anywhere."""
+    """Clients without a user name: `loopback` accepts them from this machine, and only while
+    there are neither passwords nor client certificates; `never`; `always` is dangerous, because
+    it accepts them from anywhere."""
 
 
-class Tls(_Section, frozen=True):
+class TlsSettings(_Section, frozen=True):
     """Certificates, as PEM files."""
 
     certificate: str = ""
-    """The broker's certificate, followed by those between it and its authority."""
+    """The broker's certificate, followed by the intermediate certificates."""
     key: str = ""
     """Its private key, not encrypted, readable by the broker only."""
     client_ca: str = ""
-    """The authority whose client certificates are trusted. Empty: none are asked for."""
+    """The authority whose client certificates are trusted. Empty: the broker requests none."""
     client_certificates: Literal["optional", "required"] = "optional"
-    """Whether a client may come without one, when there is a `client_ca`."""
+    """Whether clients need a certificate when there is a `client_ca`."""
     user_from: Literal["common-name", "alternative-name"] = "common-name"
-    """What in a client's certificate is the user's name: the common name of its subject, or its
-    first alternative name (email, DNS or URI)."""
+    """Which name of a client's certificate is the user name: the common name of its subject, or
+    its first alternative name (email, DNS or URI)."""
 
 
-class Log(_Section, frozen=True):
+class LogSettings(_Section, frozen=True):
     """What is written to standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -153,8 +154,8 @@ class Channel(_Section, frozen=True):
     keep: tuple[Kind, ...] = ("publications",)
 
 
-class Lake(_Section, frozen=True):
-    """What is written as a Delta table, for analysis."""
+class LakeSettings(_Section, frozen=True):
+    """The Delta table for analysis."""
 
     enabled: bool = True
     """Whether channels are written at all."""
@@ -162,28 +163,28 @@ class Lake(_Section, frozen=True):
     """Where: a folder, or a URI such as `s3://bucket/lake`. Empty: `lake` in the folder of
     `[data]`."""
     readers: Readers = "owner"
-    """Who on this machine may read it: `owner` the broker's own user, `group` its group as well
-    (for a Spark of another user), `everybody`. The rest of `[data]` stays private in any case."""
+    """Who on this machine may read it: `owner` the broker's user, `group` its group as well (for
+    Spark under another user), `everybody`. The rest of `[data]` is always private."""
     channels: tuple[Channel, ...] = ()
     """What is kept: `{ name = "air", topics = ["air/#"], keep = ["publications"] }` each; `keep`
     names any of publications, notifications, states and metrics (of the whole broker, whatever the
     topics). None: nothing is written."""
     subscriptions: bool = True
-    """Whether it is also kept who subscribed to what and when, and the subscribers' states: what
-    the pipeline needs to find out who was notified. Is never deleted."""
+    """Whether the lake also has the events of subscriptions and the subscribers' states, from
+    which the pipeline computes who was notified. They are never deleted."""
     keep_days: NotNegative = 0
-    """Files older than this are deleted; 0 keeps them for ever."""
+    """Files older than this are deleted; 0 keeps them forever."""
     keep_bytes: Annotated[int, Meta(ge=0)] = 0
-    """When all files together are larger the oldest are deleted; 0 is no bound."""
+    """If all files together are larger, the oldest are deleted; 0 is no limit."""
     rows_per_file: Annotated[int, Meta(ge=1)] = 65_536
     """A file is closed when it has as many rows,"""
     seconds_per_file: Annotated[float, Meta(gt=0)] = 1.0
     """or when its first row has waited that long."""
     metrics_every_s: Annotated[float, Meta(gt=0)] = 10.0
-    """How often a channel that keeps metrics gets a row of them."""
+    """How often the broker writes a row to a channel that keeps metrics."""
 
 
-class Metrics(_Section, frozen=True):
+class MetricsSettings(_Section, frozen=True):
     """What is recorded in a metrics database, for charts and comparisons."""
 
     database: str = ""
@@ -194,19 +195,19 @@ class Metrics(_Section, frozen=True):
     record: tuple[str, ...] = ("*",)
     """Which metrics, by name; `*` is any characters: `rove_publications_*`."""
     leave_out: tuple[str, ...] = ()
-    """Which of these not, by name likewise."""
+    """Which of these to leave out, by name likewise."""
     broker: str = ""
-    """What this broker is called in the label `broker`. Empty: there is no such label; where
-    several share a database each needs a name."""
+    """The value of the label `broker`. Empty: there is no such label; if several brokers share a
+    database, each needs a name."""
     buffer: Annotated[int, Meta(ge=1)] = 100_000
-    """Readings that are kept in memory while the database cannot be written. More than these, the
-    oldest are dropped, and counted."""
+    """The maximum of readings in memory while the database cannot be written. Beyond it, the
+    oldest are dropped and counted."""
     keep_raw_hours: NotNegative = 24
-    """Readings older than this are removed from the database, whoever wrote them; 0 leaves that to
-    the pipeline."""
+    """Readings older than this are deleted from the database, also those of other writers; 0
+    leaves that to the pipeline."""
 
 
-class Matchers(_Section, frozen=True):
+class MatcherSettings(_Section, frozen=True):
     """Processes that match for the broker when it has too little time left for everything else."""
 
     layout: Layout = "replicated"
@@ -236,27 +237,27 @@ class Matchers(_Section, frozen=True):
             )
 
 
-class Mqtt(_Section, frozen=True):
-    """How the protocol is understood."""
+class MqttSettings(_Section, frozen=True):
+    """Extensions of the protocol."""
 
     topic_text: bool = False
-    """Whether `topic?text` in a SUBSCRIBE of version 3.1.1 is a topic filter and a subscription's
-    text. Off, because a question mark is an ordinary character of a topic."""
+    """Whether `topic?text` in a SUBSCRIBE of version 3.1.1 is a topic filter and a filter
+    expression. Off by default, because a question mark is an ordinary character of a topic."""
 
 
 class Config(_Section, frozen=True):
     """All of it."""
 
-    listen: Listen = Listen()
-    data: Data = Data()
-    access: Access = Access()
-    tls: Tls = Tls()
-    log: Log = Log()
-    mqtt: Mqtt = Mqtt()
-    lake: Lake = Lake()
-    metrics: Metrics = Metrics()
-    matchers: Matchers = Matchers()
-    policies: Policies = Policies()
+    listen: ListenSettings = ListenSettings()
+    data: DataSettings = DataSettings()
+    access: AccessSettings = AccessSettings()
+    tls: TlsSettings = TlsSettings()
+    log: LogSettings = LogSettings()
+    mqtt: MqttSettings = MqttSettings()
+    lake: LakeSettings = LakeSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    matchers: MatcherSettings = MatcherSettings()
+    policies: PolicySettings = PolicySettings()
     limits: Limits = Limits()
 
     @property
@@ -511,7 +512,7 @@ def _shown(value: Any) -> str:
 # --- checking -----------------------------------------------------------------------------------
 
 
-class Listener(NamedTuple):
+class ListenerAddress(NamedTuple):
     """One of the places where clients come in."""
 
     name: str
@@ -524,13 +525,13 @@ class Listener(NamedTuple):
         return self.name.endswith("s")
 
 
-def listeners(config: Config) -> list[Listener]:
+def listeners(config: Config) -> list[ListenerAddress]:
     """Those that are not off."""
     found = []
     for name in ("mqtt", "mqtts", "http", "https"):
         port = getattr(config.listen, f"{name}_port")
         if port != "off":
-            found.append(Listener(name, getattr(config.listen, f"{name}_host"), port))
+            found.append(ListenerAddress(name, getattr(config.listen, f"{name}_host"), port))
     return found
 
 
@@ -556,7 +557,7 @@ def find_problems(config: Config) -> Iterator[str]:
     yield from _lake_problems(config)
 
 
-def _exposure(config: Config, listener: Listener) -> Iterator[str]:
+def _exposure(config: Config, listener: ListenerAddress) -> Iterator[str]:
     """Why a listener must not be opened to the network as it is."""
     if is_loopback(listener.host):
         return
@@ -623,7 +624,7 @@ def changes(old: Config, new: Config) -> tuple[list[str], list[str]]:
     )
 
 
-def load_access(config: Config) -> tuple[Door, AccessRules, list[str]]:
+def load_access(config: Config) -> tuple[Authenticator, AccessRules, list[str]]:
     """Who is let in and what they may do, from the files that the configuration names; warnings
     about those files besides. Called again on SIGHUP."""
     settings = config.access
@@ -635,7 +636,9 @@ def load_access(config: Config) -> tuple[Door, AccessRules, list[str]]:
             warnings.append(warning)
         if not passwords.users:
             warnings.append(f"{path} names no user; `rove passwd {path} USER` adds one")
-    door = Door(passwords, settings.anonymous, trusts_certificates=bool(config.tls.client_ca))
+    door = Authenticator(
+        passwords, settings.anonymous, trusts_certificates=bool(config.tls.client_ca)
+    )
     only_ours = settings.anonymous == "loopback" and not config.has_users
     rules = AccessRules.without_file(anonymous_is_admin=only_ours)
     if settings.acl_file:

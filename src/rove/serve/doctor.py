@@ -32,11 +32,11 @@ from rove.broker.broker import Broker
 from rove.broker.limits import GIB, MIB
 from rove.errors import RoveError
 from rove.serve import tls
-from rove.serve.config import Config, Listener, check, find_problems, listeners, load_access
+from rove.serve.config import Config, ListenerAddress, check, find_problems, listeners, load_access
 from rove.serve.disk.commits import FILE_NAME as COMMITS_NAME
-from rove.serve.disk.data_folder import FILE_NAME, Look, StoreError, looked_at
+from rove.serve.disk.data_folder import FILE_NAME, DatabaseReader, StoreError, opened_to_read
 from rove.serve.server import settings_of, take_up
-from rove.serve.workers.policy_settings import Policies
+from rove.serve.workers.policy_settings import PolicySettings
 from rove.serve.workers.policy_workers import tried
 
 State = Literal["ok", "warning", "problem"]
@@ -239,7 +239,7 @@ def _store(config: Config, now_s: float, is_deep: bool) -> Iterator[Finding]:
     try:
         if not ((folder / FILE_NAME).exists() or (folder / COMMITS_NAME).exists()):
             return
-        with looked_at(folder) as look:
+        with opened_to_read(folder) as look:
             if damage := look.damage(is_thorough=is_deep):
                 raise StoreError(damage)
             broker = _restored(config, look, now_s)
@@ -264,7 +264,7 @@ def _store(config: Config, now_s: float, is_deep: bool) -> Iterator[Finding]:
         yield Finding("database", "ok", text)
 
 
-def _restored(config: Config, look: Look, now_s: float) -> Broker:
+def _restored(config: Config, look: DatabaseReader, now_s: float) -> Broker:
     """A broker that knows what was kept, as a start makes it, but without anybody around it."""
     policies = config.policies
     broker = Broker(
@@ -364,7 +364,7 @@ def _room(place: Path) -> Finding:
     return Finding("data", state, text, "make room: nothing is acknowledged on a full disk")
 
 
-def _port(listener: Listener) -> Finding:
+def _port(listener: ListenerAddress) -> Finding:
     subject = f"port {listener.port}"
     where = f"{listener.name} at {listener.host}"
     try:
@@ -419,7 +419,7 @@ def _memory(memory_bytes_high: int) -> Finding:
     return Finding("memory", "ok", text)
 
 
-def _workers(policies: Policies) -> Finding:
+def _workers(policies: PolicySettings) -> Finding:
     """Whether the processes that work for policies do, and can do nothing else."""
     try:
         missing, took_s = tried()

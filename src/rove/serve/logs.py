@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
-from rove.serve.config import Log
+from rove.serve.config import LogSettings
 
 MASK: Final = "***"
 SECRET_NAME: Final = re.compile(
@@ -56,7 +56,7 @@ KINDS_MAX: Final = 1_000
 """Different warnings that are counted; then counting starts anew."""
 
 
-class Events:
+class EventLog:
     """A part of the broker that has something to say."""
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -91,12 +91,12 @@ class Events:
 logging.getLogger("rove").addHandler(logging.NullHandler())
 
 
-def events(part: str) -> Events:
+def events(part: str) -> EventLog:
     """The events of one part: `sessions`, `store`, ..."""
-    return Events(logging.getLogger(f"rove.{part}"))
+    return EventLog(logging.getLogger(f"rove.{part}"))
 
 
-def install(settings: Log, stream: TextIO | None = None) -> logging.Handler:
+def install(settings: LogSettings, stream: TextIO | None = None) -> logging.Handler:
     """Write to that stream (standard error unless told otherwise); again to change the settings.
 
     Libraries are heard from warnings on, or from `debug` on when that is the level.

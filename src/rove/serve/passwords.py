@@ -27,11 +27,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from rove.base.files import PRIVATE, replacing
+from rove.base.files import PRIVATE, replacing, set_mode
 from rove.base.http import is_loopback
 from rove.broker.access import Identity
 from rove.errors import RoveError
-from rove.serve.disk.privacy import set_mode
 
 SALT_BYTES: Final = 16
 HASH_BYTES: Final = 32
@@ -145,7 +144,7 @@ def _salt_of(user: str) -> bytes:
 # --- who is it? -------------------------------------------------------------------------------
 
 
-class Door:
+class Authenticator:
     """Who is let in: by certificate, by password, or without a name.
 
     The anonymous are let in as `anonymous` says: `loopback` means only from this machine, and

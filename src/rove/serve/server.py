@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rove import __version__
+from rove.base.files import PASSAGE_MODES
 from rove.base.processes import cores
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
@@ -32,20 +33,18 @@ from rove.errors import RoveError
 from rove.lake.storage import folder_of
 from rove.match import engine
 from rove.mqtt.packets import Connect
-from rove.serve.config import Config, Matchers, changes, check, listeners, load_access
-from rove.serve.disk.index_file import IndexFile
-from rove.serve.disk.lake import Lake, LakeWriter
-from rove.serve.disk.privacy import PASSAGE_MODES
+from rove.serve.config import Config, MatcherSettings, changes, check, listeners, load_access
+from rove.serve.disk.data_folder import IndexFile
+from rove.serve.disk.lake import LakeAppender, LakeWriter
 from rove.serve.disk.store import Store, Writer
-from rove.serve.http.authentication import Guests
+from rove.serve.http.authentication import HttpAuthenticator
 from rove.serve.http.routes import Interface
 from rove.serve.http.web import Web
 from rove.serve.http.websocket import MqttWebSocket
 from rove.serve.listener import MqttConnection, listen, stop_listening
 from rove.serve.logs import events, install
 from rove.serve.metrics.delays import WINDOW_S, Delays
-from rove.serve.metrics.log import MetricsLog
-from rove.serve.metrics.recording import MetricsRecording, check_place
+from rove.serve.metrics.recording import MetricsLog, MetricsRecording, check_place
 from rove.serve.passwords import close_to_others
 from rove.serve.shell import Shell, wall_clock
 from rove.serve.tls import load_certificate, server_context, user_of, warnings
@@ -238,7 +237,7 @@ class Server:
 
     def _start_lake(self, broker: Broker) -> None:
         settings = self.config.lake
-        lake = Lake(
+        lake = LakeAppender(
             self.config.lake_location,
             rows_per_file=settings.rows_per_file,
             seconds_per_file=settings.seconds_per_file,
@@ -268,7 +267,7 @@ class Server:
         self.ports[name] = server.sockets[0].getsockname()[1]
 
     def _make_web(self) -> Interface:
-        guests = Guests(lambda: self._door, self.config.tls)
+        guests = HttpAuthenticator(lambda: self._door, self.config.tls)
         interface = Interface(self.shell, guests, self._troubles)
         self._web = Web(self.shell, guests, interface.application)
         return interface
@@ -436,7 +435,7 @@ def settings_of(config: Config) -> BrokerSettings:
     )
 
 
-def elasticity_of(config: Matchers) -> ElasticitySettings:
+def elasticity_of(config: MatcherSettings) -> ElasticitySettings:
     """What the broker is told about matchers."""
     if config.max == "auto":
         count = cores()

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rove.errors import RoveError
-from rove.serve.config import Tls
+from rove.serve.config import TlsSettings
 from rove.serve.passwords import permissions_warning
 
 CIPHERS_OF_1_2: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -38,7 +38,7 @@ class TlsError(RoveError):
     """A certificate or key cannot be used."""
 
 
-def server_context(settings: Tls) -> ssl.SSLContext:
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
     """The context of the encrypted listeners."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -51,7 +51,7 @@ def server_context(settings: Tls) -> ssl.SSLContext:
     return context
 
 
-def load_certificate(context: ssl.SSLContext, settings: Tls) -> None:
+def load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
     """Give a context its certificate; again on SIGHUP, for the connections that come after."""
     certificate, key = Path(settings.certificate), Path(settings.key)
     _certificates(certificate, "certificate")
@@ -69,7 +69,7 @@ def load_certificate(context: ssl.SSLContext, settings: Tls) -> None:
         raise TlsError(f"cannot use {certificate} with {key}: {reason.lower()}") from None
 
 
-def _trust(context: ssl.SSLContext, settings: Tls) -> None:
+def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
     """Ask clients for certificates of that authority."""
     path = Path(settings.client_ca)
     _certificates(path, "client_ca")
@@ -82,7 +82,7 @@ def _trust(context: ssl.SSLContext, settings: Tls) -> None:
     context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
 
 
-def user_of(certificate: Mapping[str, Any] | None, settings: Tls) -> str | None:
+def user_of(certificate: Mapping[str, Any] | None, settings: TlsSettings) -> str | None:
     """The user's name in a verified certificate, as `SSLObject.getpeercert()` gives it.
 
     None if there is no certificate, or no such name in it. Of several common names the last
@@ -112,7 +112,7 @@ class Validity(NamedTuple):
     ends_at: int
 
 
-def warnings(settings: Tls, now_s: float) -> Iterator[str]:
+def warnings(settings: TlsSettings, now_s: float) -> Iterator[str]:
     """What will soon be a problem, or already is one for clients; a line each."""
     files = {"certificate": settings.certificate, "client_ca": settings.client_ca}
     for role, name in files.items():

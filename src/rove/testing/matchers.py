@@ -14,17 +14,17 @@ import random
 from collections import deque
 from collections.abc import Sequence
 
+from rove.elastic.cell_host import CellHost
 from rove.elastic.commands import (
     AnyCommand,
     AnyReply,
+    MatcherListener,
     Replies,
     decoded_commands,
     decoded_replies,
     encoded_commands,
     encoded_replies,
 )
-from rove.elastic.hosts import CellHost
-from rove.elastic.ports import MatcherListener
 from rove.match.cell import Cell
 
 
@@ -36,7 +36,7 @@ class _Simulated:
 
 
 class SimulatedMatchers:
-    """Is a `rove.elastic.ports.Matchers`."""
+    """Is a `rove.elastic.commands.Matchers`."""
 
     def __init__(self, seed: int) -> None:
         self.listener: MatcherListener

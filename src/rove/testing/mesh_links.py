@@ -75,7 +75,9 @@ class SimulatedWire:
         self.mesh, self.ends, self.delay_s = mesh, ends, delay_s
         self.is_intact = True
         self.silent: set[str] = set()
-        """Names whose bytes get lost."""
+        """Names whose bytes do not arrive for now."""
+        self._held: list[tuple[int, str, bytes]] = []
+        """What has not arrived: link, sender and bytes."""
         self.link = 0
         """The number of the present connection; 0 if there is none."""
         self.logs: dict[str, bytearray] | None = None
@@ -91,10 +93,21 @@ class SimulatedWire:
         self.disconnect()
 
     def mend(self) -> None:
-        """Make it whole, and dial."""
+        """Make it whole, and dial. What was held back arrives if the connection still stands."""
         self.is_intact = True
         self.silent.clear()
+        held, self._held = self._held, []
+        for link, sender, data in held:
+            if link == self.link:
+                self.transmit(link, sender, data)
         self.mesh.dial(self)
+
+    def transmit(self, link: int, sender: str, data: bytes) -> None:
+        """Bytes leave a node."""
+        if sender in self.silent:
+            self._held.append((link, sender, data))
+        else:
+            self.mesh.arrive(self, link, sender, data)
 
     def disconnect(self) -> None:
         """End the present connection."""
@@ -202,6 +215,11 @@ class SimulatedMesh:
             node.core.link_closed(link, node.clock(self.now_s))
             self.carry_out(name, node)
 
+    def arrive(self, wire: SimulatedWire, link: int, sender: str, data: bytes) -> None:
+        """Bytes are on their way."""
+        at_s = wire.arrival_s(sender, self.now_s)
+        self._at(at_s, self._deliver, wire, link, wire.other(sender), data)
+
     def _deliver(self, wire: SimulatedWire, link: int, name: str, data: bytes) -> None:
         node = self.nodes[name]
         if node.is_alive and link in node.wires:
@@ -211,7 +229,11 @@ class SimulatedMesh:
     def _closed_by_other(self, link: int, name: str, wire: SimulatedWire) -> None:
         """The end of a connection arrives."""
         self.hang_up(name, link)
-        if wire.link == link:
+        self._forget_if_unused(wire, link)
+
+    def _forget_if_unused(self, wire: SimulatedWire, link: int) -> None:
+        """Dial again once both ends have given a connection up."""
+        if wire.link == link and not any(link in self.nodes[name].wires for name in wire.ends):
             wire.link = 0
             self.later(DIAL_S, self.dial, wire)
 
@@ -222,12 +244,18 @@ class SimulatedMesh:
         output = node.core.take()
         for link, data in output.data.items():
             if (wire := node.wires.get(link)) is not None:
-                self.transmit(wire, link, name, data)
+                if wire.logs is not None:
+                    wire.logs.setdefault(name, bytearray()).extend(data)
+                wire.transmit(link, name, data)
         for closed in output.closed:
             wire = node.wires.pop(closed.link, None)
             if not closed.is_quiet:
                 node.refusals.append(closed)
-            if wire is not None:
+            if wire is None:
+                continue
+            if name in wire.silent:
+                self._forget_if_unused(wire, closed.link)
+            else:
                 at_s = wire.arrival_s(name, self.now_s)
                 self._at(at_s, self._closed_by_other, closed.link, wire.other(name), wire)
         for event in output.events:
@@ -236,14 +264,6 @@ class SimulatedMesh:
         if wakes_at_s < node.wakes_at_s:
             node.wakes_at_s = max(wakes_at_s, self.now_s)
             self._at(node.wakes_at_s, self._tick, name, node, node.wakes_at_s)
-
-    def transmit(self, wire: SimulatedWire, link: int, sender: str, data: bytes) -> None:
-        """Bytes leave a node."""
-        if wire.logs is not None:
-            wire.logs.setdefault(sender, bytearray()).extend(data)
-        at_s = wire.arrival_s(sender, self.now_s)
-        if sender not in wire.silent:
-            self._at(at_s, self._deliver, wire, link, wire.other(sender), data)
 
     def _tick(self, name: str, node: SimulatedNode, at_s: float) -> None:
         if node.is_alive and node.wakes_at_s == at_s:

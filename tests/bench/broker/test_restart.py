@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from rove.bench.broker.restart import Folder, fill, restart
-from rove.serve.disk.index_file import NAME
+from rove.serve.disk.data_folder import INDEX_NAME
 from rove.serve.disk.store import Store
 from rove.testing.broker_processes import BrokerProcessError
 
@@ -29,7 +29,7 @@ def test_a_broker_has_it_again_and_saves_what_makes_the_next_start_quicker(tmp_p
     found = restart(tmp_path, SMALL)
     assert found.seconds > 0
     assert found.cpu_s > 0
-    assert (tmp_path / "data" / NAME).exists()
+    assert (tmp_path / "data" / INDEX_NAME).exists()
     more = msgspec.structs.replace(SMALL, notifications=121)
     with pytest.raises(BrokerProcessError, match=r"rove_queued_messages is 120 .* not 121"):
         restart(tmp_path, more)

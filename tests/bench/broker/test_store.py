@@ -3,7 +3,6 @@
 import pytest
 
 from rove.bench.broker import store as store_bench
-from rove.bench.broker.store import run
 
 
 @pytest.fixture(autouse=True)
@@ -14,7 +13,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_suite_measures_what_it_promises() -> None:
-    measures = {measure.name: measure for measure in run()}
+    measures = {measure.name: measure for measure in store_bench.SUITE.run()}
     assert measures.keys() == {
         "store.commit.1",
         "store.commit.10",
@@ -33,4 +32,4 @@ def test_a_missing_row_stops_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(store_bench, "queue_key", lambda session, entry: session)
     monkeypatch.setattr(store_bench, "_QUEUE_SESSIONS", 10)
     with pytest.raises(AssertionError, match="not all there"):
-        list(run())
+        list(store_bench.SUITE.run())

@@ -4,11 +4,12 @@ benchmark itself."""
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rove.bench.broker import suite as broker_bench
 from rove.bench.broker.load import Outcome
-from rove.bench.broker.suite import PARTS, QUICK, Options, run
+from rove.bench.broker.suite import QUICK, SUITE
 from rove.bench.measure import Measure
 from rove.broker.storage.journal import Changes
 from rove.serve.disk.store import Store
@@ -19,8 +20,8 @@ HAS_MOSQUITTO = mosquitto_program() is not None
 
 def measured(part: str) -> dict[str, Measure]:
     told: list[str] = []
-    options = Options(parts=[part], seconds=0.2, sizes=QUICK)
-    measures = {measure.name: measure for measure in run(options, told.append)}
+    options = msgspec.structs.replace(QUICK, parts=[part], seconds=0.2)
+    measures = {measure.name: measure for measure in SUITE.run(options, told.append)}
     assert told[0] == part
     assert all(name.startswith(f"broker.{part}") for name in measures)
     return measures
@@ -107,15 +108,15 @@ def test_restart() -> None:
 
 
 def test_every_part_is_tested_here() -> None:
-    assert set(PARTS) == {
+    assert set(SUITE.parts) == {
         "fanout", "unbatched", "durable", "sift", "delay", "idle", "slow", "restart",
     }  # fmt: skip
 
 
 @pytest.mark.soak
 def test_without_mosquitto_rove_is_measured_alone() -> None:
-    options = Options(parts=["sift"], seconds=0.2, sizes=QUICK, beside=False)
-    measures = list(run(options))
+    options = msgspec.structs.replace(QUICK, parts=["sift"], seconds=0.2, has_mosquitto=False)
+    measures = list(SUITE.run(options))
     assert measures
     assert all(".rove" in measure.name and measure.ratio is None for measure in measures)
 

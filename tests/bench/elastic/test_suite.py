@@ -13,7 +13,7 @@ import pytest
 from rove.bench.elastic import suite as elastic_bench
 from rove.bench.elastic.brokers import CONFIGURATIONS, Configuration, running
 from rove.bench.elastic.load import Run
-from rove.bench.elastic.suite import FULL, PARTS, QUICK, Options
+from rove.bench.elastic.suite import FULL, QUICK, SUITE, ElasticOptions
 from rove.bench.measure import Measure
 from rove.testing.broker_processes import Running
 
@@ -44,7 +44,7 @@ def shared(broker: Running, monkeypatch: pytest.MonkeyPatch) -> list[Configurati
 def measured(part: str, **changes: Any) -> dict[str, Measure]:
     told: list[str] = []
     options = msgspec.structs.replace(QUICK, parts=[part], **changes)
-    measures = {one.name: one for one in elastic_bench.run(options, told.append)}
+    measures = {one.name: one for one in SUITE.run(options, told.append)}
     assert told[0] == part
     assert all(name.startswith(f"elastic.{part}.") for name in measures)
     return measures
@@ -161,7 +161,7 @@ def test_the_published_figure_stands_beside_ours() -> None:
 
 
 def test_all_that_was_asked_for_is_there() -> None:
-    assert set(PARTS) == {"delay", "length", "steps", "heavy", "throughput", "start"}
-    assert tuple(Options().paces) == (95, 292, 420, 1_000)
+    assert set(SUITE.parts) == {"delay", "length", "steps", "heavy", "throughput", "start"}
+    assert tuple(ElasticOptions().paces) == (95, 292, 420, 1_000)
     assert {100_000, 1_000_000} <= set(FULL.sizes)
     assert list(CONFIGURATIONS)[:2] == ["embedded", "one"]

@@ -2,17 +2,19 @@
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
+from rove.bench.harness import Bench
 from rove.bench.match import suite as match_bench
 from rove.bench.match.engines import IndexEngine, Judge, Stream, WrongAnswerError
-from rove.bench.match.suite import PARTS, Options, draw, run, steady_seconds
+from rove.bench.match.suite import SUITE, MatchOptions, steady_seconds
 from rove.bench.measure import Measure
 from rove.match import Matcher
 from rove.match.pairs import Pairs
 
-QUICK = Options(sizes=(100, 300), events=32, parts=("speed",))
+QUICK = MatchOptions(sizes=(100, 300), events=32, parts=("speed",))
 
 
 @pytest.fixture(autouse=True)
@@ -22,8 +24,8 @@ def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measured(**changes: object) -> dict[str, Measure]:
-    options = {name: getattr(QUICK, name) for name in QUICK.__struct_fields__} | changes
-    return {measure.name: measure for measure in run(Options(**options))}
+    options = msgspec.structs.replace(QUICK, **changes)
+    return {measure.name: measure for measure in SUITE.run(options)}
 
 
 class TestSpeed:
@@ -147,14 +149,6 @@ def _judge_of_nothing(self: Judge, boxes: object, stream: Stream) -> None:
     self._found = [np.empty(0, np.int64)] * len(stream)
 
 
-def test_every_part_is_told_before_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    for part in PARTS:
-        monkeypatch.setitem(PARTS, part, lambda options, tell: iter([Measure("m", 1.0, "s")]))
-    told: list[str] = []
-    assert len(list(run(tell=told.append))) == len(PARTS)
-    assert told == list(PARTS)
-
-
 def test_long_work_is_done_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(match_bench, "_ENOUGH_S", 1.0)
     for seconds, rounds in ((10.0, 2), (0.3, 5), (0.001, 10)):
@@ -167,8 +161,9 @@ def test_long_work_is_done_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class TestDrawing:
     def test_one_picture_for_each_workload(self, tmp_path: Path) -> None:
-        measures = run(Options(workloads=("W1", "W4"), sizes=(50, 100), events=8, parts=("speed",)))
-        paths = draw(list(measures), ("W1", "W4"), tmp_path / "plots")
+        folder = tmp_path / "plots"
+        measured(workloads=("W1", "W4"), sizes=(50, 100), events=8, plots=folder)
+        paths = sorted(folder.iterdir())
         assert [path.name for path in paths] == ["matching-W1.png", "matching-W4.png"]
         assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
 
@@ -191,5 +186,6 @@ class TestDrawing:
             "match.W2.1000.missing30.index.stream",
             "match.W2.1000.moving.scan",
         ]
-        draw([Measure(name, 1.0, "events/s") for name in names], ("W2",), tmp_path)
+        bench = Bench(MatchOptions(workloads=("W2",), plots=tmp_path))
+        match_bench._draw(bench, [Measure(name, 1.0, "events/s") for name in names])
         assert drawn == names[:3]

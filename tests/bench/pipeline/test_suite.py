@@ -11,19 +11,21 @@ import pytest
 from rove.bench.match.engines import WrongAnswerError
 from rove.bench.measure import Measure
 from rove.bench.pipeline import suite as pipeline_bench
-from rove.bench.pipeline.suite import Options
+from rove.bench.pipeline.suite import SUITE, PipelineBench, PipelineOptions
 from rove.bench.pipeline.workload import Pairs, Work, judged
 from rove.bench.processes import Process
 from rove.testing.boxes import Boxes
 
-SMALL = Options(workloads=("W2",), sizes=(300,), rows=8_000, workers=(2,), rounds=1, size_max=300)
+SMALL = PipelineOptions(
+    workloads=("W2",), sizes=(300,), rows=8_000, workers=(2,), rounds=1, size_max=300
+)
 
 
 @pytest.mark.soak
 def test_a_small_run_beside_the_kernel_and_beside_sql() -> None:
     options = msgspec.structs.replace(SMALL, parts=("speed", "joins", "evolving"))
     told: list[str] = []
-    measures = {measure.name: measure for measure in pipeline_bench.run(options, told.append)}
+    measures = {measure.name: measure for measure in SUITE.run(options, told.append)}
     prefix = "pipeline.W2.300."
     assert {name.removeprefix(prefix) for name in measures} == {
         "kernel2", "spark2", "spark2.rows", "spark2.grouped", "spark2.pairs",
@@ -42,7 +44,7 @@ def test_a_small_run_beside_the_kernel_and_beside_sql() -> None:
 @pytest.mark.soak
 def test_everything_in_small() -> None:
     options = msgspec.structs.replace(SMALL, workloads=("W1", "W2"), workers=(1, 2))
-    measures = {measure.name: measure for measure in pipeline_bench.run(options)}
+    measures = {measure.name: measure for measure in SUITE.run(options)}
     scaling = measures["pipeline.W1.300.scaling"]
     one, two = (measures[f"pipeline.W1.300.spark{workers}"].value for workers in (1, 2))
     assert scaling.ratio == pytest.approx(two / one)
@@ -57,7 +59,10 @@ def test_a_picture_has_a_line_for_each_engine(tmp_path: Path) -> None:
         for size in (10_000, 100_000)
         for what in ("kernel2", "spark2", "spark2.pairs")
     ]
-    (path,) = pipeline_bench.draw(measures, ["W1"], tmp_path / "new")
+    options = PipelineOptions(workloads=["W1"], plots=tmp_path / "new")
+    bench = PipelineBench(options, lambda text: None)
+    pipeline_bench._draw(bench, measures)
+    (path,) = bench.plots
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
@@ -72,15 +77,6 @@ def test_a_busy_machine_is_told_from_a_slow_spark() -> None:
     assert list(pipeline_bench._scaling("here", {"kernel2": 1.0, "spark2": 1.0})) == []
 
 
-def test_goals_say_which_way() -> None:
-    fast = pipeline_bench._compared("a", 1.0, 0.61, "b", 0.6)
-    slow = pipeline_bench._compared("a", 1.0, 0.59, "b", 0.6)
-    assert (fast.goal, fast.reached, slow.reached) == (">= 0.6×", True, False)
-    large = pipeline_bench._at_most("a", 1.0, "MiB", 1.3, "b", 1.2)
-    assert (large.goal, large.reached) == ("<= 1.2×", False)
-    assert pipeline_bench._compared("a", 1.0, 5.0, "b", None).goal is None
-
-
 class Liar:
     """A Spark that has lost a pair."""
 
@@ -91,8 +87,8 @@ class Liar:
         self.boxes = boxes
 
 
-def test_a_wrong_answer_is_not_measured(tmp_path: Path) -> None:
-    with pipeline_bench._Bench(SMALL, tmp_path, lambda text: None) as bench:
+def test_a_wrong_answer_is_not_measured() -> None:
+    with PipelineBench(SMALL, lambda text: None) as bench:
         work, boxes = bench.work("W2", 3_000)
         with pytest.raises(WrongAnswerError, match="here differs from the full scan"):
             bench.check(work, boxes, cast(Process, Liar(boxes)), "here")

@@ -6,9 +6,9 @@ import pytest
 from rove.bench.policy.cases import _VITALS, ICU_STATE, MALICIOUS, STATELESS, Case, cases, icu
 from rove.bench.policy.workload import PATIENT
 from rove.policy.compiler import compiled
-from rove.policy.jobs import Completed, Stopped
+from rove.policy.jobs import Stopped
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import IncomingMessage
+from rove.policy.messages import Completed, IncomingMessage
 from rove.policy.runner import run
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from rove.bench.policy.hostile import CASES, Attack, _names
 from rove.policy.compiler import compiled
-from rove.policy.jobs import Completed, Deferred, Stopped
+from rove.policy.jobs import Deferred, Stopped
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import IncomingMessage
+from rove.policy.messages import Completed, IncomingMessage
 from rove.policy.runner import run
 
 

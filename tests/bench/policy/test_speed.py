@@ -5,7 +5,8 @@ import pytest
 from rove.bench.policy import speed as policy_speed
 from rove.bench.policy.cases import MALICIOUS, cases
 from rove.bench.policy.speed import Extent, caller, measures
-from rove.policy.jobs import Completed, Stopped
+from rove.policy.jobs import Stopped
+from rove.policy.messages import Completed
 
 
 def test_everything_is_measured() -> None:

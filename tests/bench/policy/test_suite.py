@@ -13,7 +13,7 @@ import pytest
 from rove.bench.measure import Measure
 from rove.bench.policy import suite as policy_bench
 from rove.bench.policy.load import Outcome
-from rove.bench.policy.suite import FULL, PARTS, QUICK, Options
+from rove.bench.policy.suite import FULL, QUICK, SUITE, PolicyOptions
 from rove.testing import broker_processes
 from rove.testing.broker_processes import Running
 
@@ -36,7 +36,7 @@ def shared(broker: Running, monkeypatch: pytest.MonkeyPatch) -> None:
 def measured(part: str, **changes: Any) -> dict[str, Measure]:
     told: list[str] = []
     options = msgspec.structs.replace(QUICK, parts=[part], **changes)
-    measures = {one.name: one for one in policy_bench.run(options, told.append)}
+    measures = {one.name: one for one in SUITE.run(options, told.append)}
     assert told[0] == part
     assert all(name.startswith(f"policy.{part}.") for name in measures)
     return measures
@@ -154,12 +154,12 @@ def test_the_published_figures_stand_beside_ours() -> None:
 
 
 def test_all_that_was_asked_for_is_there() -> None:
-    assert set(PARTS) == {"overhead", "link", "battery", "malicious", "hostile", "speed"}
+    assert set(SUITE.parts) == {"overhead", "link", "battery", "malicious", "hostile", "speed"}
     assert (min(FULL.subscribers), max(FULL.subscribers)) == (20, 220)
     assert (min(FULL.rates), max(FULL.rates)) == (30, 240)
-    assert (FULL.paced_s, FULL.malicious_s, Options().link_s) == (300.0, 300.0, 300.0)
-    assert 220 in Options().subscribers
-    assert 240 in Options().rates
+    assert (FULL.paced_s, FULL.malicious_s, PolicyOptions().link_s) == (300.0, 300.0, 300.0)
+    assert 220 in PolicyOptions().subscribers
+    assert 240 in PolicyOptions().rates
 
 
 @pytest.mark.soak

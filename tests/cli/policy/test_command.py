@@ -16,7 +16,7 @@ from rove.cli import main
 from rove.policy.compiler import compiled
 from rove.policy.limits import PolicyLimits
 from rove.policy.signatures import FUNCTIONS
-from rove.policy.trial import Trial
+from rove.policy.trial import PolicyTrial
 
 ROOT = Path(__file__).resolve().parents[3]
 GUIDE = ROOT / "docs" / "policies.md"
@@ -209,7 +209,7 @@ def test_every_policy_of_the_guide_is_one() -> None:
 
 @pytest.mark.parametrize("block", [block for block in blocks() if "→" in block])
 def test_every_arrow_of_the_guide_is_right(block: str) -> None:
-    trial = Trial(block)
+    trial = PolicyTrial(block)
     lines = [line[2:] for line in block.splitlines() if "  →  " in line]
     assert lines
     for line in lines:
@@ -272,7 +272,7 @@ def test_every_example_gives_what_the_guide_says() -> None:
 
 def result_of(expression: str) -> dict[str, Any]:
     """The message that an expression gives; an empty one if it is none."""
-    tried = Trial(f"def arrived(m, me):\n    return {expression}\n").show({})
+    tried = PolicyTrial(f"def arrived(m, me):\n    return {expression}\n").show({})
     return {k: v for one in tried.messages for k, v in one.items() if k != "topic"}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from rove.cli import main
 from rove.client import sync
-from rove.serve.config import Config, Data, Listen
+from rove.serve.config import Config, DataSettings, ListenSettings
 from tests.serve.conftest import Running, three_policies
 
 KEEPS = "def arrived(m, me):\n    return keep(m, 'NO2') if m.NO2 > 40 else None\n"
@@ -20,8 +20,8 @@ SAYS = ["--client-id", "phone"]
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Running]:
-    listen = Listen(mqtt_port=0, http_port=0)
-    data = Data(folder=str(tmp_path / "data"), durability="none")
+    listen = ListenSettings(mqtt_port=0, http_port=0)
+    data = DataSettings(folder=str(tmp_path / "data"), durability="none")
     running = Running(Config(listen=listen, data=data))
     yield running
     running.stop()

@@ -18,7 +18,7 @@ from rove.cli.policy.view import (
     time_text,
     value_text,
 )
-from rove.policy.trial import Trial
+from rove.policy.trial import PolicyTrial
 from rove.world.feeds.hospital import ecg_png
 
 
@@ -73,7 +73,9 @@ def test_times(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 120, 160])
 def test_lines_are_as_wide_as_they_may_be(width: int) -> None:
-    trial = Trial("def arrived(m, me):\n    m.more = m.text\n    me.last = m.text\n    return m")
+    trial = PolicyTrial(
+        "def arrived(m, me):\n    m.more = m.text\n    me.last = m.text\n    return m"
+    )
     tried = trial.show({"text": "x" * 500, "a_name_that_is_longer_than_most": 1}, "t" * 300)
     style = Style(width, has_colour=False)
     lines = [heading_line(style), *message_lines(1, 0.0, tried, style)]
@@ -89,7 +91,7 @@ def test_colours_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "9999")
     style = terminal_style(is_terminal=True, is_brief=False)
     assert (style.width, style.has_colour) == (160, True)
-    trial = Trial("def arrived(m, me):\n    m.x = 2\n    del m.y\n    return m")
+    trial = PolicyTrial("def arrived(m, me):\n    m.x = 2\n    del m.y\n    return m")
     plain = Style(160, has_colour=False)
     tried = trial.show({"x": 1, "y": 1})
     painted = list(message_lines(1, 0.0, tried, style))

@@ -32,7 +32,7 @@ from rove.match.index.columns import (
 )
 from rove.match.index.keys import floor_float
 from rove.testing import strategies
-from rove.testing.differential import Counts, Found, MatcherEngine, Plan, Trial
+from tests.differential.trials import Counts, Found, MatcherEngine, Plan, Trial
 from tests.effort import is_soak
 
 Part = tuple[Path, Callable[[], Column]]

@@ -22,7 +22,14 @@ from rove.pipeline.jobs.status import StepReport, statuses
 from rove.pipeline.lake.data_source import whole
 from rove.pipeline.lake.log import Lake as ReadLake
 from rove.pipeline.spark.session import SparkSettings
-from rove.serve.config import Access, Channel, Config, Data, Lake, Listen
+from rove.serve.config import (
+    AccessSettings,
+    Channel,
+    Config,
+    DataSettings,
+    LakeSettings,
+    ListenSettings,
+)
 from rove.serve.passwords import set_password
 from tests.effort import PATIENCE_S
 from tests.interop.by_hand import Batches, HandMatch
@@ -39,9 +46,9 @@ class Place:
     def __init__(self, folder: Path, **sections: Any) -> None:
         self.lake, self.out = folder / "data" / "lake", folder / "out"
         config = Config(
-            listen=Listen(mqtt_port=0, http_port=0),
-            data=Data(folder=str(folder / "data"), durability="process"),
-            lake=Lake(channels=CHANNELS, seconds_per_file=0.02),
+            listen=ListenSettings(mqtt_port=0, http_port=0),
+            data=DataSettings(folder=str(folder / "data"), durability="process"),
+            lake=LakeSettings(channels=CHANNELS, seconds_per_file=0.02),
         )
         self._config = msgspec.structs.replace(config, **sections)
         self.broker = Running(self._config)
@@ -50,7 +57,7 @@ class Place:
         """Another broker in the place of this one, on the same port."""
         port = self.broker.ports["mqtt"]
         self.broker.stop()
-        listen = Listen(mqtt_port=port, http_port=0)
+        listen = ListenSettings(mqtt_port=port, http_port=0)
         self.broker = Running(msgspec.structs.replace(self._config, listen=listen))
 
     @property
@@ -268,7 +275,7 @@ def test_who_may_not_is_told_what_is_needed(
     passwords = tmp_path / "passwords"
     set_password(passwords, "ann", b"secret")
     set_password(passwords, "admin", b"secret")
-    place = new_place(access=Access(password_file=str(passwords)))
+    place = new_place(access=AccessSettings(password_file=str(passwords)))
     url = place.url.replace("//", "//ann@")
     Batches(place.out).commit(0, [])
     with pytest.raises(PublishRefused, match="needs the right `admin`"):

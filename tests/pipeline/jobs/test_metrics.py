@@ -26,9 +26,9 @@ from rove.pipeline.jobs.metrics import FILES_MAX, JOB, RollupReport, run_job, ru
 from rove.pipeline.jobs.registry import run_jobs
 from rove.pipeline.jobs.status import Reporter
 from rove.pipeline.lake.log import Lake
-from rove.serve.config import Channel, Config, Data, Listen
-from rove.serve.config import Lake as LakeSettings
-from rove.serve.disk.lake import Lake as LakeFolder
+from rove.serve.config import Channel, Config, DataSettings, ListenSettings
+from rove.serve.config import LakeSettings as LakeSettings
+from rove.serve.disk.lake import LakeAppender as LakeFolder
 from tests.effort import PATIENCE_S
 from tests.serve.conftest import Running
 
@@ -352,8 +352,8 @@ def test_what_brokers_counted_adds_up_over_restarts(tmp_path: Path) -> None:
     """Real ones: what they write is what is read here."""
     kept = LakeSettings(channels=(Channel("b", (), ("metrics",)),), seconds_per_file=0.05)
     config = Config(
-        listen=Listen(mqtt_port=0, http_port=0),
-        data=Data(folder=str(tmp_path)),
+        listen=ListenSettings(mqtt_port=0, http_port=0),
+        data=DataSettings(folder=str(tmp_path)),
         lake=kept,
     )
     for publications in (5, 3):

@@ -46,7 +46,7 @@ from rove.pipeline.lake.data_source import (
     whole,
 )
 from rove.pipeline.lake.log import Lake
-from rove.serve.disk.lake import Lake as WrittenLake
+from rove.serve.disk.lake import LakeAppender as WrittenLake
 
 
 def filled(folder: Path, writes: int = 4, rows: int = 50, **settings: int) -> Feed:

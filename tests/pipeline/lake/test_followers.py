@@ -30,7 +30,7 @@ from rove.pipeline.lake.log import Event, Lake
 from rove.pipeline.lake.version_index import IndexFileSpec, IndexSpec, opened
 from rove.pipeline.lake.versions import Version, versions_of
 from rove.pipeline.matching.index_files import IndexFileError, open_index, write_index
-from rove.serve.disk.lake import Lake as WrittenLake
+from rove.serve.disk.lake import LakeAppender as WrittenLake
 from tests.effort import some
 from tests.interop.by_state import versions_by_state
 from tests.match.index.test_followers import TEXTS, VALUES

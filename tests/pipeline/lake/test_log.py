@@ -8,7 +8,7 @@ import pytest
 from rove.broker.storage.records import LogRow
 from rove.lake.log import COLUMNS, LogFile, open_for_writing
 from rove.pipeline.lake.log import Lake, LakeError
-from rove.serve.disk.lake import Lake as WrittenLake
+from rove.serve.disk.lake import LakeAppender as WrittenLake
 
 NOON_S = 1_700_000_000.25
 DAY_S = 86_400.0

@@ -18,7 +18,14 @@ from rove.pipeline.lake.versions import (
     from_table,
     state_variables,
 )
-from rove.serve.config import Access, Channel, Config, Data, Lake, Listen
+from rove.serve.config import (
+    AccessSettings,
+    Channel,
+    Config,
+    DataSettings,
+    LakeSettings,
+    ListenSettings,
+)
 from rove.serve.passwords import set_password
 from tests.serve.conftest import Running
 
@@ -114,13 +121,13 @@ def test_a_table(spark: Any) -> None:
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Running]:
     set_password(tmp_path / "passwords", "admin", b"secret")
-    access = Access(password_file=str(tmp_path / "passwords"))
+    access = AccessSettings(password_file=str(tmp_path / "passwords"))
     running = Running(
         Config(
-            listen=Listen(mqtt_port=0, http_port=0),
-            data=Data(folder=str(tmp_path / "data")),
+            listen=ListenSettings(mqtt_port=0, http_port=0),
+            data=DataSettings(folder=str(tmp_path / "data")),
             access=access,
-            lake=Lake(channels=(Channel("road", ("road",), ("publications",)),)),
+            lake=LakeSettings(channels=(Channel("road", ("road",), ("publications",)),)),
         )
     )
     yield running

@@ -26,7 +26,7 @@ from rove.pipeline.matching.dataframes import MatchingError, match, matches, reg
 from rove.pipeline.matching.index import Index
 from rove.pipeline.spark import executors
 from rove.pipeline.spark.executors import TaskFile, folder_of_process
-from rove.testing.drawing import Drawing, Moment
+from tests.differential.drawing import Drawing, Moment
 from tests.effort import PATIENCE_S, some
 
 SCHEMA = "id long, NO2 double, count long, name string, ok boolean, n struct<m: double, s: string>"

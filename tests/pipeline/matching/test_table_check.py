@@ -15,7 +15,7 @@ from rove.pipeline.matching.dataframes import match, matches, register
 from rove.pipeline.matching.table_check import MatchingError, uses_of
 from rove.pipeline.ranked.buckets import RankingError
 from rove.pipeline.ranked.ranking import rank
-from rove.testing.drawing import Drawing
+from tests.differential.drawing import Drawing
 from tests.effort import some
 
 COLUMNS = {

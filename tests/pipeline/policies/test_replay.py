@@ -24,7 +24,7 @@ from rove.pipeline.policies.decisions import (
 )
 from rove.pipeline.policies.replay import counts, replay_policies, replay_policy
 from rove.policy.errors import PolicyError
-from rove.serve.disk.lake import Lake as WrittenLake
+from rove.serve.disk.lake import LakeAppender as WrittenLake
 
 NOON_S = 1_700_000_000.0
 CLIENTS = tuple(f"c{number}" for number in range(7))

@@ -19,7 +19,7 @@ from rove.pipeline.spark.broker_sink import (
     SinkOptions,
     publications,
 )
-from rove.serve.config import Config, Data, Listen
+from rove.serve.config import Config, DataSettings, ListenSettings
 from tests.effort import PATIENCE_S
 from tests.serve.conftest import Running
 
@@ -30,8 +30,8 @@ WHERE = "mqtt://127.0.0.1:1883"
 def broker(tmp_path: Path) -> Iterator[Running]:
     running = Running(
         Config(
-            listen=Listen(mqtt_port=0, http_port=0),
-            data=Data(folder=str(tmp_path / "data")),
+            listen=ListenSettings(mqtt_port=0, http_port=0),
+            data=DataSettings(folder=str(tmp_path / "data")),
             limits=Limits(packet_bytes_max=10_000),
         )
     )

@@ -25,7 +25,7 @@ from rove.pipeline.spark.kafka import (
     kafka_rows,
 )
 from rove.pipeline.tables.table import Table
-from rove.serve.disk.lake import Lake
+from rove.serve.disk.lake import LakeAppender
 from tests.effort import PATIENCE_S
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -134,7 +134,7 @@ def test_a_lake_is_exported_from_where_it_was(
     connected: Any, kafka: KafkaServer, tmp_path: Path
 ) -> None:
     topic = make_topic(kafka, 1)
-    lake = Lake(tmp_path / "lake")
+    lake = LakeAppender(tmp_path / "lake")
 
     def exported(first: int, last: int) -> int:
         row = LogRow("publications", "air", NOON.timestamp(), "air/a", "r", payload=b"{}")

@@ -31,7 +31,7 @@ from rove.pipeline.tables.backtest_sources import (
 from rove.pipeline.tables.backtest_tasks import BacktestExpression, Example
 from rove.pipeline.tables.ingest import ingest
 from rove.pipeline.tables.table import Table
-from rove.serve.disk.lake import Lake as BrokersLake
+from rove.serve.disk.lake import LakeAppender as BrokersLake
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
 DAY = 86_400.0

@@ -17,7 +17,7 @@ from rove.pipeline.tables.commits import ChannelTables, ingestions
 from rove.pipeline.tables.ingest import ingest
 from rove.pipeline.tables.quality import AttributeRule, QualityRules, RuleBook
 from rove.pipeline.tables.table import Table, TableSchema, TablesError, attributes_of_rows
-from rove.serve.disk.lake import Lake as BrokersLake
+from rove.serve.disk.lake import LakeAppender as BrokersLake
 
 NOON_S = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
 SMALL_FILES_MAX = 3

@@ -21,7 +21,7 @@ from rove.pipeline.tables.file_import import (
 from rove.pipeline.tables.ingest import ingest
 from rove.pipeline.tables.quality import QualityRules, RuleBook
 from rove.pipeline.tables.table import Table, attributes_of_rows
-from rove.serve.disk.lake import Lake as BrokersLake
+from rove.serve.disk.lake import LakeAppender as BrokersLake
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 

@@ -34,7 +34,7 @@ from rove.pipeline.tables.table import (
     attributes_of_rows,
     channels,
 )
-from rove.serve.disk.lake import Lake as BrokersLake
+from rove.serve.disk.lake import LakeAppender as BrokersLake
 from tests.effort import is_soak
 
 NOON_S = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()

@@ -37,7 +37,7 @@ from rove.pipeline.tables.sensors import (
     touched,
 )
 from rove.pipeline.tables.table import Table
-from rove.serve.disk.lake import Lake as BrokersLake
+from rove.serve.disk.lake import LakeAppender as BrokersLake
 from tests.effort import some
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)

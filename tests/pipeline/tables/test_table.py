@@ -25,7 +25,7 @@ from rove.pipeline.tables.table import (
     channels,
     folder_name,
 )
-from rove.serve.disk.lake import Lake as BrokersLake
+from rove.serve.disk.lake import LakeAppender as BrokersLake
 
 NOON_S = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
 EMPTY = TableSchema("air")

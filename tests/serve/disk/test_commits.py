@@ -21,7 +21,7 @@ from rove.serve.disk.commits import (
     Commits,
     CommitsError,
     Mark,
-    judge,
+    check_commits,
     new_history,
     recorded,
 )
@@ -92,8 +92,8 @@ def test_a_file_without_a_record_is_damaged(tmp_path: Path, data: bytes) -> None
     (tmp_path / FILE_NAME).write_bytes(data)
     with pytest.raises(CommitsError, match=r"rove\.commits is damaged: it holds no valid record"):
         recorded(tmp_path)
-    assert "cannot be told" in judge(tmp_path, None).fault
-    assert "cannot be told" in judge(tmp_path, mark(3)).fault
+    assert "cannot be told" in check_commits(tmp_path, None).fault
+    assert "cannot be told" in check_commits(tmp_path, mark(3)).fault
 
 
 @pytest.mark.parametrize(
@@ -115,16 +115,16 @@ def test_only_a_database_behind_the_record_has_lost_something(
 ) -> None:
     if told is not None:
         write(tmp_path, told)
-    verdict = judge(tmp_path, None if kept is None else mark(kept))
+    verdict = check_commits(tmp_path, None if kept is None else mark(kept))
     assert verdict.groups_lost == lost
     assert bool(verdict.fault) == bool(lost)
     assert not verdict.is_expected
 
 
 def test_a_record_that_is_missing_or_of_another_history_is_a_fault(tmp_path: Path) -> None:
-    assert "rove.commits is missing" in judge(tmp_path, mark(3)).fault
+    assert "rove.commits is missing" in check_commits(tmp_path, mark(3)).fault
     write(tmp_path, 3)
-    assert "not of one history" in judge(tmp_path, mark(4, b"f" * 16)).fault
+    assert "not of one history" in check_commits(tmp_path, mark(4, b"f" * 16)).fault
 
 
 @pytest.mark.parametrize("is_flushed", [True, False])
@@ -132,9 +132,9 @@ def test_only_the_machine_may_lose_what_was_not_flushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_flushed: bool
 ) -> None:
     write(tmp_path, 3, is_flushed=is_flushed)
-    assert not judge(tmp_path, mark(2)).is_expected
+    assert not check_commits(tmp_path, mark(2)).is_expected
     monkeypatch.setattr(commits, "boot_id", lambda: b"f" * 16)
-    assert judge(tmp_path, mark(2)).is_expected is not is_flushed
+    assert check_commits(tmp_path, mark(2)).is_expected is not is_flushed
 
 
 def test_a_system_without_starts_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

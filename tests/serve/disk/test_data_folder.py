@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rove.broker.storage.journal import Changes
-from rove.serve.disk.data_folder import FILE_NAME, StoreError, refusal
+from rove.serve.disk.data_folder import FILE_NAME, INDEX_NAME, IndexFile, StoreError, refusal
 from rove.serve.disk.store import Store
 
 NOBODY = 65_534
@@ -185,3 +185,39 @@ def test_others_may_pass_through_to_a_lake(tmp_path: Path) -> None:
     Store.open(folder, mode=0o710).close()
     assert mode_of(folder) == 0o710
     assert mode_of(folder / FILE_NAME) == 0o600
+
+
+def test_nothing_is_there_at_first(tmp_path: Path) -> None:
+    assert IndexFile(tmp_path).load() is None
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    IndexFile(tmp_path).save(b"one")
+    IndexFile(tmp_path).save(b"another")
+    loaded = IndexFile(tmp_path).load()
+    assert loaded is not None
+    assert bytes(loaded) == b"another"
+    assert [file.name for file in tmp_path.iterdir()] == [INDEX_NAME]
+
+
+def test_what_is_loaded_can_be_written_to_without_changing_the_file(tmp_path: Path) -> None:
+    IndexFile(tmp_path).save(b"one")
+    loaded = IndexFile(tmp_path).load()
+    assert loaded is not None
+    loaded[0] = 0
+    assert (tmp_path / INDEX_NAME).read_bytes() == b"one"
+
+
+def test_an_empty_file_is_none(tmp_path: Path) -> None:
+    (tmp_path / INDEX_NAME).touch()
+    assert IndexFile(tmp_path).load() is None
+
+
+def test_a_failure_leaves_the_old_one(tmp_path: Path) -> None:
+    file = IndexFile(tmp_path)
+    file.save(b"one")
+    with pytest.raises(TypeError):
+        file.save(None)  # type: ignore[arg-type]
+    loaded = file.load()
+    assert loaded is not None
+    assert bytes(loaded) == b"one"

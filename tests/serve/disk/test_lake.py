@@ -30,7 +30,7 @@ from rove.lake.log import Log
 from rove.lake.storage import NAME_BYTES_MAX, LakeError
 from rove.pipeline.lake.data_source import whole
 from rove.serve.disk import lake as lake_module
-from rove.serve.disk.lake import Lake, LakeWriter
+from rove.serve.disk.lake import LakeAppender, LakeWriter
 from rove.serve.disk.store import Store, Writer, log_rows
 from tests.effort import PATIENCE_S, is_soak
 from tests.waiting import eventually
@@ -68,7 +68,7 @@ def data_files(lake: Path) -> list[Path]:
 def test_a_row_is_read_back_as_it_was(tmp_path: Path) -> None:
     user = (("unit", "µg"), ("twice", "1"), ("twice", "2"))
     row = LogRow("publications", "air", NOON_S + 0.25, "air/1", "id", "c", b"\xff\x00", user, qos=2)
-    Lake(tmp_path).take([(7, row), (9, LogRow("publications", "air", NOON_S))])
+    LakeAppender(tmp_path).take([(7, row), (9, LogRow("publications", "air", NOON_S))])
     first, second = read(tmp_path)
     assert first == {
         "kind": "publications",
@@ -91,7 +91,7 @@ def test_a_row_is_read_back_as_it_was(tmp_path: Path) -> None:
 def test_only_notifications_have_subscriptions(tmp_path: Path) -> None:
     row = LogRow("notifications", "air", NOON_S, subscriptions=(3, 5))
     state = LogRow("states", "air", NOON_S, payload=b'{"x":1}')
-    Lake(tmp_path).take([(1, row), (2, state), (3, LogRow("notifications", "air", NOON_S))])
+    LakeAppender(tmp_path).take([(1, row), (2, state), (3, LogRow("notifications", "air", NOON_S))])
     assert [each["subscriptions"] for each in read(tmp_path, "notifications")] == [[3, 5], []]
     [kept] = read(tmp_path, "states")
     assert (kept["payload"], kept["subscriptions"]) == (b'{"x":1}', None)
@@ -114,10 +114,10 @@ def test_odd_channels_stay_apart_and_are_read_back(tmp_path: Path) -> None:
         (position, LogRow("publications", channel, NOON_S))
         for position, channel in enumerate(CHANNELS)
     ]
-    Lake(lake).take(rows)
+    LakeAppender(lake).take(rows)
     assert [row["channel"] for row in read(lake)] == [channel or None for channel in CHANNELS]
     assert list(tmp_path.iterdir()) == [lake], "nothing beside it"
-    assert Lake(lake).files == len(CHANNELS)
+    assert LakeAppender(lake).files == len(CHANNELS)
     log = Log(lake)
     assert log.channels() == sorted(CHANNELS)
     for file in log.files("publications"):
@@ -129,7 +129,7 @@ def test_days_are_those_of_utc_and_agree_with_the_column(tmp_path: Path) -> None
     midnight_s = datetime(2026, 11, 16, tzinfo=UTC).timestamp()
     times = [midnight_s - 0.001, midnight_s - 1e-7, midnight_s, 0.0, -1.0]
     rows = [(n, LogRow("publications", "air", at)) for n, at in enumerate(times)]
-    Lake(tmp_path).take(rows)
+    LakeAppender(tmp_path).take(rows)
     found = read(tmp_path)
     assert [row["day"] for row in found] == [row["at"].date() for row in found]
     assert [str(row["day"]) for row in found] == [
@@ -142,7 +142,7 @@ def test_days_are_those_of_utc_and_agree_with_the_column(tmp_path: Path) -> None
 
 
 def test_many_rows_are_several_files(tmp_path: Path) -> None:
-    lake = Lake(tmp_path, rows_per_file=10)
+    lake = LakeAppender(tmp_path, rows_per_file=10)
     lake.take(publications(1, 25))
     assert lake.files == 3
     assert lake.size_bytes == sum(path.stat().st_size for path in data_files(tmp_path))
@@ -153,8 +153,8 @@ def test_many_rows_are_several_files(tmp_path: Path) -> None:
 
 
 def test_rows_that_come_again_are_skipped(tmp_path: Path) -> None:
-    Lake(tmp_path).take(publications(1, 10))
-    again = Lake(tmp_path)
+    LakeAppender(tmp_path).take(publications(1, 10))
+    again = LakeAppender(tmp_path)
     assert again.last_position == 10
     again.take(publications(1, 4))
     again.take(publications(5, 15))
@@ -166,7 +166,7 @@ def test_positions_must_grow(tmp_path: Path) -> None:
     [one, two] = publications(1, 2)
     for rows in ([two, one], [one, one]):
         with pytest.raises(ValueError, match="they must grow"):
-            Lake(tmp_path).take(rows)
+            LakeAppender(tmp_path).take(rows)
     assert data_files(tmp_path) == []
 
 
@@ -178,14 +178,14 @@ def modes_in(lake: Path) -> set[tuple[bool, int]]:
 
 def test_who_may_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "lake"
-    Lake(folder).take(publications(1, 9))
+    LakeAppender(folder).take(publications(1, 9))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700, "nobody else gets as far as its files"
     assert caplog.records == []
-    lake = Lake(folder, readers="group")
+    lake = LakeAppender(folder, readers="group")
     assert modes_in(folder) == {(True, 0o750), (False, 0o640)}
     lake.take(publications(10, 12, "other"))
     assert modes_in(folder) == {(True, 0o750), (False, 0o640)}
-    Lake(folder)
+    LakeAppender(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
     said = [record.getMessage() for record in caplog.records]
     assert [line.partition("now ")[2] for line in said] == [
@@ -194,9 +194,9 @@ def test_who_may_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
 
 
 def test_what_lies_about_in_the_lake_is_left_alone(tmp_path: Path) -> None:
-    Lake(tmp_path).take(publications(1, 3))
+    LakeAppender(tmp_path).take(publications(1, 3))
     (tmp_path / "README").write_text("ours")
-    lake = Lake(tmp_path, keep_bytes=0, keep_days=0, replaced_hours=0)
+    lake = LakeAppender(tmp_path, keep_bytes=0, keep_days=0, replaced_hours=0)
     lake.take(publications(4, 5))
     lake.maintain(NOON_S + 10 * DAY_S)
     assert positions(tmp_path) == []
@@ -228,7 +228,7 @@ def test_stopped_at_any_step_the_rest_is_made_up_for(
                 raise OSError(5, "Input/output error")
 
         folder = tmp_path / str(n)
-        lake = Lake(folder, rows_per_file=4)
+        lake = LakeAppender(folder, rows_per_file=4)
         with monkeypatch.context() as patch:
             patch.setattr(delta, "sync", fail)
             try:
@@ -240,7 +240,7 @@ def test_stopped_at_any_step_the_rest_is_made_up_for(
         assert text == f"cannot write to the table {folder}: Input/output error"
         stops += 1
         if n % 3:  # the same process goes on, or another
-            lake = Lake(folder, rows_per_file=3)
+            lake = LakeAppender(folder, rows_per_file=3)
         for begin, end in ((0, 5), (5, 15)):
             lake.take(MIXED[begin:end])
         found = positions(folder) + positions(folder, "notifications")
@@ -259,10 +259,10 @@ def torn_after_commit(folder: Path) -> Iterator[Path]:
 
 def test_a_commit_that_was_flushed_is_never_taken_back(tmp_path: Path) -> None:
     """Its rows have left the store: whatever happened to it later is for people to see."""
-    Lake(tmp_path).take(publications(0, 6))
+    LakeAppender(tmp_path).take(publications(0, 6))
     [_, spoilt] = torn_after_commit(tmp_path)
     spoilt.write_bytes(b"spoilt later")
-    assert Lake(tmp_path).last_position == 6
+    assert LakeAppender(tmp_path).last_position == 6
     with pytest.raises(LakeError, match="cannot read"):
         whole(Log(tmp_path))
 
@@ -271,7 +271,7 @@ def test_a_commit_that_was_flushed_is_never_taken_back(tmp_path: Path) -> None:
 def test_a_commit_that_a_power_cut_has_torn_is_made_again(tmp_path: Path, how: str) -> None:
     for n in range(3):
         folder = tmp_path / str(n)
-        lake = Lake(folder)
+        lake = LakeAppender(folder)
         lake.take(MIXED[:7])
         lake.take(MIXED[7:12])
         (folder / "_flushed").write_text("1\n")  # it was not told yet that the second is there
@@ -283,7 +283,7 @@ def test_a_commit_that_a_power_cut_has_torn_is_made_again(tmp_path: Path, how: s
             torn.write_bytes(
                 {"empty": b"", "zeros": bytes(size), "half": torn.read_bytes()[: size // 2]}[how]
             )
-        again = Lake(folder)
+        again = LakeAppender(folder)
         assert again.last_position == 6
         again.take(MIXED[5:])
         found = positions(folder) + positions(folder, "notifications")
@@ -297,7 +297,7 @@ def test_small_files_become_one_and_rows_stay_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "SMALL_FILES_MAX", 5)
-    lake = Lake(tmp_path, replaced_hours=0)
+    lake = LakeAppender(tmp_path, replaced_hours=0)
     for position in range(1, 24):
         lake.take(publications(position, position, "ab"[position % 2]))
         lake.maintain(NOON_S)
@@ -317,7 +317,7 @@ def test_files_that_were_replaced_stay_for_those_who_read_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "SMALL_FILES_MAX", 5)
-    lake = Lake(tmp_path)
+    lake = LakeAppender(tmp_path)
     for position in range(1, 5):
         lake.take(publications(position, position))
     log = Log(tmp_path)
@@ -334,7 +334,7 @@ def test_large_files_are_made_of_medium_ones(
 ) -> None:
     monkeypatch.setattr(compaction, "SMALL_BYTES", 1_000)
     monkeypatch.setattr(compaction, "MEDIUM_FILES_MAX", 3)
-    lake = Lake(tmp_path)
+    lake = LakeAppender(tmp_path)
     for position in range(1, 4):
         lake.take(publications(position, position))
         lake.maintain(NOON_S)
@@ -348,8 +348,8 @@ def days_of(lake: Path) -> list[str]:
     return sorted({str(row["day"]) for row in read(lake)})
 
 
-def a_week(folder: Path, **limits: Any) -> Lake:
-    lake = Lake(folder, **limits)
+def a_week(folder: Path, **limits: Any) -> LakeAppender:
+    lake = LakeAppender(folder, **limits)
     for day in range(7):
         for channel in range(2):
             position = 1 + 2 * day + channel
@@ -366,7 +366,7 @@ def test_days_that_are_too_old_are_removed(tmp_path: Path) -> None:
     assert lake.files == len(data_files(tmp_path)) == 10
     lake.maintain(NOON_S + 1000 * DAY_S)
     assert positions(tmp_path) == []
-    assert Lake(tmp_path).last_position == 14, "known without any file"
+    assert LakeAppender(tmp_path).last_position == 14, "known without any file"
 
 
 def test_too_many_bytes_remove_the_oldest_files(tmp_path: Path) -> None:
@@ -395,13 +395,13 @@ def test_rows_can_come_to_a_day_that_was_removed(tmp_path: Path) -> None:
 
 
 def test_what_tells_of_subscriptions_stays_for_ever(tmp_path: Path) -> None:
-    assert not Lake(tmp_path).knows_subscriptions
+    assert not LakeAppender(tmp_path).knows_subscriptions
     lake = a_week(tmp_path, keep_days=1)
     old = LogRow("subscriptions", "", NOON_S - 400 * DAY_S)
     lake.take([(1_000, old)])
     lake.maintain(NOON_S + 30 * DAY_S)
     assert positions(tmp_path, "subscriptions") == [1_000]
-    again = Lake(tmp_path, keep_bytes=1)
+    again = LakeAppender(tmp_path, keep_bytes=1)
     again.maintain(NOON_S)
     assert positions(tmp_path, "subscriptions") == [1_000]
     assert again.knows_subscriptions
@@ -410,7 +410,7 @@ def test_what_tells_of_subscriptions_stays_for_ever(tmp_path: Path) -> None:
 
 def test_a_reopened_lake_knows_what_it_may_keep(tmp_path: Path) -> None:
     size_bytes = a_week(tmp_path).size_bytes
-    lake = Lake(tmp_path, keep_bytes=size_bytes)
+    lake = LakeAppender(tmp_path, keep_bytes=size_bytes)
     assert (lake.files, lake.size_bytes) == (14, size_bytes)
     lake.maintain(NOON_S)
     assert lake.files == 14
@@ -426,13 +426,13 @@ def test_a_reopened_lake_knows_what_it_may_keep(tmp_path: Path) -> None:
 def test_a_lake_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lake").touch()
     with pytest.raises(RoveError, match=r"cannot use the lake .*/lake: File exists"):
-        Lake(tmp_path / "lake")
+        LakeAppender(tmp_path / "lake")
 
 
 def test_a_lake_of_an_earlier_layout_is_not_begun_anew(tmp_path: Path) -> None:
     (tmp_path / "publications").mkdir()
     with pytest.raises(LakeError, match=r"earlier Rove; `rove lake migrate .*` makes"):
-        Lake(tmp_path)
+        LakeAppender(tmp_path)
 
 
 # --- the thread -------------------------------------------------------------------------------
@@ -465,7 +465,7 @@ def log_of(store: Store) -> list[int]:
 
 
 def test_rows_move_from_the_store_to_the_lake(tmp_path: Path, store: Store, writer: Writer) -> None:
-    lake = Lake(tmp_path / "lake", rows_per_file=100, seconds_per_file=0.02)
+    lake = LakeAppender(tmp_path / "lake", rows_per_file=100, seconds_per_file=0.02)
     filler = LakeWriter(lake, store, writer)
     assert filler.position == -1
     submit(writer, publications(0, 249))
@@ -485,7 +485,7 @@ def is_at(filler: LakeWriter, position: int) -> bool:
 
 
 def test_the_lake_says_how_far_it_is(tmp_path: Path, store: Store, writer: Writer) -> None:
-    lake = Lake(tmp_path / "lake", seconds_per_file=0.01)
+    lake = LakeAppender(tmp_path / "lake", seconds_per_file=0.01)
     moving = LakeWriter(lake, store, writer)
     log = Log(tmp_path / "lake")
     assert log.position() == -1
@@ -498,7 +498,7 @@ def test_the_lake_says_how_far_it_is(tmp_path: Path, store: Store, writer: Write
 
 
 def test_closing_moves_what_is_committed(tmp_path: Path, store: Store, writer: Writer) -> None:
-    lake = Lake(tmp_path / "lake", rows_per_file=10, seconds_per_file=3600)
+    lake = LakeAppender(tmp_path / "lake", rows_per_file=10, seconds_per_file=3600)
     filler = LakeWriter(lake, store, writer)
     time.sleep(0.05)  # it has found nothing, and would look again in an hour
     submit(writer, publications(1, 35))
@@ -517,7 +517,7 @@ def test_retention_goes_by_the_clock(tmp_path: Path, store: Store, writer: Write
 def test_a_folder_that_cannot_be_written_loses_nothing(
     tmp_path: Path, store: Store, writer: Writer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lake = Lake(tmp_path / "lake", seconds_per_file=0.01)
+    lake = LakeAppender(tmp_path / "lake", seconds_per_file=0.01)
     (tmp_path / "lake" / "kind=publications").write_text("in the way")
     filler = LakeWriter(lake, store, writer, retry_delay_s=0.01)
     submit(writer, publications(1, 5))
@@ -542,7 +542,7 @@ def test_more_than_fits_into_memory_is_read_from_the_store(
     tmp_path: Path, store: Store, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lake_module, "_WAITING_BYTES_MAX", 1_000)
-    lake = Lake(tmp_path / "lake", rows_per_file=30, seconds_per_file=0)
+    lake = LakeAppender(tmp_path / "lake", rows_per_file=30, seconds_per_file=0)
     filler = LakeWriter(lake, store, writer)
     for first in range(1, 600, 7):
         submit(writer, publications(first, first + 6))
@@ -555,7 +555,7 @@ def test_more_than_fits_into_memory_is_read_from_the_store(
 def test_a_row_that_was_taken_back_in_time_is_not_in_the_lake(
     tmp_path: Path, store: Store, writer: Writer
 ) -> None:
-    lake = Lake(tmp_path / "lake", seconds_per_file=3600)
+    lake = LakeAppender(tmp_path / "lake", seconds_per_file=3600)
     filler = LakeWriter(lake, store, writer)
     # It has read the store, and would look again in an hour.
     eventually(lambda: filler._maintained_s > -math.inf)
@@ -572,7 +572,7 @@ def test_a_row_that_was_taken_back_in_time_is_not_in_the_lake(
 def test_closing_while_it_cannot_be_written_says_so(
     tmp_path: Path, store: Store, writer: Writer
 ) -> None:
-    lake = Lake(tmp_path / "lake", seconds_per_file=0.01)
+    lake = LakeAppender(tmp_path / "lake", seconds_per_file=0.01)
     (tmp_path / "lake" / "kind=publications").write_text("in the way")
     submit(writer, publications(1, 5))
     eventually(lambda: writer.backlog_bytes == 0)
@@ -627,11 +627,11 @@ def test_killed_at_any_moment_each_row_is_there_once(tmp_path: Path) -> None:
             child.send_signal(signal.SIGKILL)
         with Store.open(tmp_path / "data", "process") as store:
             waiting = log_of(store)
-        came_again += bool(waiting) and waiting[0] <= Lake(tmp_path / "lake").last_position
+        came_again += bool(waiting) and waiting[0] <= LakeAppender(tmp_path / "lake").last_position
     with Store.open(tmp_path / "data", "process") as store:
         last = int(dict(store.load("retained"))["last"])
         writer = Writer(store)
-        filler = LakeWriter(Lake(tmp_path / "lake"), store, writer)
+        filler = LakeWriter(LakeAppender(tmp_path / "lake"), store, writer)
         assert filler.close(PATIENCE_S)
         assert writer.close(PATIENCE_S)
         assert log_of(store) == []

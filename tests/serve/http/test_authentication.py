@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from rove.base.http import HttpError, basic_authorization
-from rove.serve.config import Tls
-from rove.serve.http.authentication import Guests, cross_site_fault
-from rove.serve.passwords import Door, Hash, Passwords
+from rove.serve.config import TlsSettings
+from rove.serve.http.authentication import HttpAuthenticator, cross_site_fault
+from rove.serve.passwords import Authenticator, Hash, Passwords
 
 
 @pytest.mark.parametrize(
@@ -39,29 +39,39 @@ USERS = Passwords({"alice": Hash.of(b"secret")})
 @pytest.mark.parametrize(
     ("door", "headers", "address", "status"),
     [
-        (Door(), HERE, "127.0.0.1", None),
-        (Door(), HERE, "10.0.0.1", 401),
-        (Door(), HERE | {"authorization": basic_authorization("x", "y")}, "127.0.0.1", None),
-        (Door(), {"host": "evil.example"}, "127.0.0.1", 403),
-        (Door(), {}, "127.0.0.1", 403),
-        (Door(), HERE | {"origin": "https://evil.example"}, "127.0.0.1", 403),
-        (Door(anonymous="always"), {"host": "evil.example"}, "10.0.0.1", None),
-        (Door(USERS), HERE, "127.0.0.1", 401),
+        (Authenticator(), HERE, "127.0.0.1", None),
+        (Authenticator(), HERE, "10.0.0.1", 401),
         (
-            Door(USERS),
+            Authenticator(),
+            HERE | {"authorization": basic_authorization("x", "y")},
+            "127.0.0.1",
+            None,
+        ),
+        (Authenticator(), {"host": "evil.example"}, "127.0.0.1", 403),
+        (Authenticator(), {}, "127.0.0.1", 403),
+        (Authenticator(), HERE | {"origin": "https://evil.example"}, "127.0.0.1", 403),
+        (Authenticator(anonymous="always"), {"host": "evil.example"}, "10.0.0.1", None),
+        (Authenticator(USERS), HERE, "127.0.0.1", 401),
+        (
+            Authenticator(USERS),
             HERE | {"authorization": basic_authorization("alice", "guess")},
             "127.0.0.1",
             401,
         ),
-        (Door(USERS), {"authorization": basic_authorization("alice", "secret")}, "10.0.0.1", None),
+        (
+            Authenticator(USERS),
+            {"authorization": basic_authorization("alice", "secret")},
+            "10.0.0.1",
+            None,
+        ),
     ],
 )
 def test_who_is_let_in(
-    door: Door, headers: dict[str, str], address: str, status: int | None
+    door: Authenticator, headers: dict[str, str], address: str, status: int | None
 ) -> None:
     async def ask() -> int | None:
         try:
-            await Guests(lambda: door, Tls()).identify(headers, address, None)
+            await HttpAuthenticator(lambda: door, TlsSettings()).identify(headers, address, None)
         except HttpError as fault:
             return fault.status
         return None
@@ -73,7 +83,9 @@ def test_a_certificate_settles_it() -> None:
     certificate = {"subject": ((("commonName", "alice"),),)}
 
     async def ask() -> tuple[str | None, str]:
-        guests = Guests(lambda: Door(USERS, trusts_certificates=True), Tls())
+        guests = HttpAuthenticator(
+            lambda: Authenticator(USERS, trusts_certificates=True), TlsSettings()
+        )
         found = await guests.identify(HERE, "10.0.0.1", certificate)
         return found.user, found.source
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rove.serve.config import Channel, Lake
+from rove.serve.config import Channel, LakeSettings
 from rove.serve.http.inspection import channels, clients, queues, subscriptions
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def test_the_longest_queue_comes_first(server: Running) -> None:
 
 
 def test_who_serves_a_subscription_is_shown(start_server: Callable[..., Running]) -> None:
-    server = start_server(lake=Lake(channels=(Channel("all", ("#",)),)))
+    server = start_server(lake=LakeSettings(channels=(Channel("all", ("#",)),)))
     for engine in (None, "broker", "spark"):
         wanted = {"topic": f"{engine}", "filter": "x > 1", "engine": engine}
         assert server.post("/sessions/s/subscriptions", wanted).status == 201
@@ -67,7 +67,9 @@ def test_a_connected_client(server: Running) -> None:
 
 
 def test_channels_are_as_they_were_configured(start_server: Callable[..., Running]) -> None:
-    lake = Lake(channels=(Channel("city", ("air/#", "road/+"), ("states", "publications")),))
+    lake = LakeSettings(
+        channels=(Channel("city", ("air/#", "road/+"), ("states", "publications")),)
+    )
     server = start_server(lake=lake)
     assert server.get("/channels").json == {
         "items": [

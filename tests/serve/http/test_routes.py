@@ -16,11 +16,11 @@ from rove.base.http import basic_authorization
 from rove.broker.context import ExpiredSession
 from rove.broker.limits import Limits
 from rove.mqtt.packets import Reason
-from rove.serve.config import Access, Matchers
+from rove.serve.config import AccessSettings, MatcherSettings
 from rove.serve.http.operations import OPERATIONS
 from rove.serve.http.routes import STATUSES
 from rove.serve.passwords import set_password
-from rove.serve.workers.policy_settings import Policies
+from rove.serve.workers.policy_settings import PolicySettings
 from tests.effort import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -300,8 +300,8 @@ def guarded(start_server: Callable[..., Running], tmp_path: Path) -> Running:
         "allow user alice publish,subscribe air/#\n"
         "allow user bob publish,subscribe b\n"
     )
-    access = Access(password_file=str(passwords), acl_file=str(rules))
-    return start_server(access=access, matchers=Matchers(max=1))
+    access = AccessSettings(password_file=str(passwords), acl_file=str(rules))
+    return start_server(access=access, matchers=MatcherSettings(max=1))
 
 
 def as_(user: str) -> dict[str, str]:
@@ -525,7 +525,7 @@ def test_a_policy_that_cannot_be(server: Running) -> None:
 
 
 def test_a_broker_may_run_no_policies(start_server: Callable[..., Running]) -> None:
-    server = start_server(policies=Policies(enabled=False))
+    server = start_server(policies=PolicySettings(enabled=False))
     refused = server.get("/policies")
     assert (refused.status, refused.json["error"]) == (404, "this broker runs no policies")
     refused = server.ask("PUT", "/sessions/phone/policy", DROPS_LOW.encode())
@@ -571,7 +571,7 @@ def settled(server: Running, processes: int) -> dict[str, Any]:
 
 
 def test_a_matcher_is_seen_and_rearranged(start_server: Callable[..., Running]) -> None:
-    server = start_server(matchers=Matchers(min=1, max=2, pause_s=3600))
+    server = start_server(matchers=MatcherSettings(min=1, max=2, pause_s=3600))
     server.post("/sessions/phone/subscriptions", {"topic": "air/#", "filter": "NO2 > 40"})
     [matcher] = settled(server, 1)["matchers"]
     assert (matcher["role"], matcher["subscriptions"]) == ("member", 1)
@@ -598,7 +598,7 @@ def test_a_matcher_is_seen_and_rearranged(start_server: Callable[..., Running]) 
 
 
 def test_a_layout_that_cannot_be(start_server: Callable[..., Running]) -> None:
-    server = start_server(matchers=Matchers(max=1))
+    server = start_server(matchers=MatcherSettings(max=1))
     refused = server.post("/matchers/layout", {"layout": "round"})
     assert (refused.status, refused.json) == (
         400,
@@ -612,7 +612,7 @@ def test_a_layout_that_cannot_be(start_server: Callable[..., Running]) -> None:
 
 
 def test_a_broker_may_have_no_matchers(start_server: Callable[..., Running]) -> None:
-    server = start_server(matchers=Matchers(max=0))
+    server = start_server(matchers=MatcherSettings(max=0))
     assert "rove_matcher" not in server.get("/metrics").text
     for method, path in (("GET", ""), ("POST", "/split"), ("POST", "/merge"), ("POST", "/layout")):
         refused = server.ask(method, f"/matchers{path}", b'{"layout": "partitioned"}')

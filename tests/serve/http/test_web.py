@@ -20,7 +20,7 @@ from websockets.typing import Origin, Subprotocol
 from rove.broker.limits import Limits
 from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Connect
-from rove.serve.config import Listen, Tls
+from rove.serve.config import ListenSettings, TlsSettings
 from tests.effort import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -170,10 +170,10 @@ def test_stopping_waits_for_nobody(server: Running, caplog: pytest.LogCaptureFix
 
 
 def secured(start_server: Callable[..., Running], **more: Any) -> Running:
-    tls = Tls(
+    tls = TlsSettings(
         certificate=str(CERTIFICATES / "server.pem"), key=str(CERTIFICATES / "server.key"), **more
     )
-    listen = Listen(mqtt_port=0, http_port=0, https_port=0)
+    listen = ListenSettings(mqtt_port=0, http_port=0, https_port=0)
     return start_server(listen=listen, tls=tls)
 
 

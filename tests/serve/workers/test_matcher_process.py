@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from rove.elastic.cell_host import CellHost
 from rove.elastic.commands import (
     Add,
     AnyCommand,
@@ -28,7 +29,6 @@ from rove.elastic.commands import (
     encoded_commands,
     encoded_rows,
 )
-from rove.elastic.hosts import CellHost
 from rove.match import engine
 from rove.match.matcher import Work
 from rove.serve.workers import matcher_process

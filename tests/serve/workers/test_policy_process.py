@@ -16,18 +16,17 @@ from PIL import Image
 
 from rove.policy.images import Deadline
 from rove.policy.jobs import (
-    Completed,
+    CallJob,
+    CallResult,
     CompressionJob,
     CompressionRequest,
     CompressionResult,
     Job,
     JobResult,
-    OutputMessage,
-    RunJob,
-    RunResult,
     Stopped,
 )
 from rove.policy.limits import PolicyLimits
+from rove.policy.messages import Completed, OutputMessage
 from rove.policy.worker import picture as compressed
 from rove.serve.workers import policy_process
 from rove.serve.workers.children import HEADER, read_frame
@@ -41,20 +40,20 @@ def picture(side: int = 64) -> bytes:
     return drawn.getvalue()
 
 
-def call(text: str, payload: bytes = b'{"x": 1}') -> RunJob:
-    return RunJob(3, text, "t", payload, (), {"n": 1}, ("battery",), {}, 5.0, PolicyLimits())
+def call(text: str, payload: bytes = b'{"x": 1}') -> CallJob:
+    return CallJob(3, text, "t", payload, (), {"n": 1}, ("battery",), {}, 5.0, PolicyLimits())
 
 
 def answered(worker: PolicyWorker, job: Job) -> JobResult:
     message = worker.answered(msgspec.msgpack.encode(Order(job, 60.0)))
-    return msgspec.msgpack.decode(message, type=CompressionResult | RunResult)
+    return msgspec.msgpack.decode(message, type=CompressionResult | CallResult)
 
 
 def test_a_call_is_done_and_what_it_took_is_told() -> None:
     answer = answered(
         PolicyWorker(), call("def arrived(m, me):\n    me.n = me.n + m.x\n    return m")
     )
-    assert isinstance(answer, RunResult)
+    assert isinstance(answer, CallResult)
     assert answer.number == 3
     assert isinstance(answer.result, Completed)
     assert answer.result.outputs == (OutputMessage(b'{"x": 1}', ()),)
@@ -80,7 +79,7 @@ def test_a_picture_is_made_smaller_once(monkeypatch: pytest.MonkeyPatch) -> None
         msgspec.json.encode({"image": image}),
     )
     first = answered(worker, policy)
-    assert isinstance(first, RunResult)
+    assert isinstance(first, CallResult)
     assert isinstance(first.result, Completed)
     assert answered(worker, policy).result == first.result  # type: ignore[union-attr]
     alone = answered(worker, CompressionJob(7, CompressionRequest(image, pixels_max=8)))
@@ -138,18 +137,18 @@ def test_faults_of_ours_cost_one_answer(
         context.setattr(policy_process, "result_of", fails)
         ran = answered(worker, call("def arrived(m, me):\n    return m"))
         made = answered(worker, CompressionJob(4, CompressionRequest(picture(), 50)))
-    assert isinstance(ran, RunResult)
+    assert isinstance(ran, CallResult)
     assert ran.result == Stopped(kind, text)  # type: ignore[arg-type]
     assert isinstance(made, CompressionResult)
     assert (made.number, made.image, made.kind, made.text) == (4, b"", kind, text)
-    assert isinstance(answered(worker, call("def arrived(m, me):\n    return m")), RunResult)
+    assert isinstance(answered(worker, call("def arrived(m, me):\n    return m")), CallResult)
 
 
 def test_an_answer_that_cannot_be_told_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    large = RunResult(3, Completed((), {"n": 1 << 70}, None, 0))
+    large = CallResult(3, Completed((), {"n": 1 << 70}, None, 0))
     monkeypatch.setattr(policy_process, "result_of", lambda *_: large)
     answer = answered(PolicyWorker(), call("def arrived(m, me):\n    return m"))
-    assert isinstance(answer, RunResult)
+    assert isinstance(answer, CallResult)
     assert isinstance(answer.result, Stopped)
     assert answer.result.text.startswith("cannot be sent")
 
@@ -187,7 +186,7 @@ def test_what_is_rehearsed_is_done() -> None:
 
     rehearse(Watched())
     assert any(isinstance(each, CompressionResult) and each.image for each in answers)
-    results = [each.result for each in answers if isinstance(each, RunResult)]
+    results = [each.result for each in answers if isinstance(each, CallResult)]
     assert any(isinstance(each, Completed) and len(each.outputs) == 3 for each in results)
     assert not any(
         "the worker failed" in each.text for each in results if isinstance(each, Stopped)

@@ -9,12 +9,12 @@ import pytest
 
 from rove.policy.limits import PolicyLimits
 from rove.serve.config import keys
-from rove.serve.workers.policy_settings import Policies
+from rove.serve.workers.policy_settings import PolicySettings
 
 
 def test_its_limits_are_those_of_the_room() -> None:
-    assert Policies().limits == PolicyLimits()
-    limits = Policies(workers=3, isolation="process", time_ms=7, suspended="deliver").limits
+    assert PolicySettings().limits == PolicyLimits()
+    limits = PolicySettings(workers=3, isolation="process", time_ms=7, suspended="deliver").limits
     assert type(limits) is PolicyLimits
     assert limits == PolicyLimits(time_ms=7, suspended="deliver")
 
@@ -30,5 +30,5 @@ def test_its_own_keys_come_first_and_all_are_explained_once() -> None:
 def test_the_broker_keeps_a_core_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     for has, processes in ((1, 2), (2, 2), (8, 7)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, has=has: set(range(has)))
-        assert Policies().processes == processes
-        assert Policies(workers=5).processes == 5
+        assert PolicySettings().processes == processes
+        assert PolicySettings(workers=5).processes == 5

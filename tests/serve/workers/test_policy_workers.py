@@ -23,18 +23,17 @@ import pytest
 from PIL import Image
 
 from rove.policy.jobs import (
-    Completed,
+    CallJob,
+    CallResult,
     CompressionJob,
     CompressionRequest,
     CompressionResult,
     Job,
     JobResult,
-    OutputMessage,
-    RunJob,
-    RunResult,
     Stopped,
 )
 from rove.policy.limits import MIB, PolicyLimits
+from rove.policy.messages import Completed, OutputMessage
 from rove.serve.workers import policy_process, policy_workers
 from rove.serve.workers.children import HEADER, read_frame, spawned
 from rove.serve.workers.policy_process import Order
@@ -98,11 +97,11 @@ class Bench:
             assert time.monotonic() < end_at
             await asyncio.sleep(0.005)
 
-    async def ran(self, job: RunJob) -> Completed | Stopped:
+    async def ran(self, job: CallJob) -> Completed | Stopped:
         number = self.submit(job)
         await self.until(lambda: number in self.heard.answers)
         answer = self.heard.answers[number]
-        assert isinstance(answer, RunResult)
+        assert isinstance(answer, CallResult)
         return answer.result
 
     async def made(self, wish: CompressionRequest) -> CompressionResult:
@@ -132,9 +131,9 @@ def cpu_s(pid: int) -> float:
     return int(fields[11]) / os.sysconf("SC_CLK_TCK")
 
 
-def call(text: str, payload: bytes = b'{"x": 1}', limits: PolicyLimits | None = None) -> RunJob:
+def call(text: str, payload: bytes = b'{"x": 1}', limits: PolicyLimits | None = None) -> CallJob:
     limits = limits or PolicyLimits(time_ms=60_000)
-    return RunJob(0, text, "t", payload, (), {"n": 1}, ("battery",), {}, 5.0, limits)
+    return CallJob(0, text, "t", payload, (), {"n": 1}, ("battery",), {}, 5.0, limits)
 
 
 def picture(size: tuple[int, int], format_: str, mode: str = "RGB") -> bytes:
@@ -201,7 +200,7 @@ async def large_both_ways(bench: Bench) -> None:
     await bench.until(lambda: numbers[-1] in bench.heard.answers)
     for number, payload in zip(numbers, payloads, strict=True):
         answer = bench.heard.answers[number]
-        assert isinstance(answer, RunResult)
+        assert isinstance(answer, CallResult)
         assert isinstance(answer.result, Completed)
         assert answer.result.outputs[0].payload == payload
         assert 0 <= answer.took_s < PATIENCE_S
@@ -395,12 +394,12 @@ def say(*values):
 HELLO = "say([[]]); end.recv(1); "
 SLEEP = "; time.sleep(99)"
 LIARS = {
-    "number": "say(['RunResult', 99, ['Completed', [], {}, None, 1], 0.0])",
+    "number": "say(['CallResult', 99, ['Completed', [], {}, None, 1], 0.0])",
     "kind": "say(['CompressionResult', 1, b'x'])",
-    "many": "say(['RunResult', 1, ['Completed', [[b'', []]] * 17, {}, None, 1], 0.0])",
-    "automatic": "say(['RunResult', 1, ['Completed', [], {'battery': 1}, None, 1], 0.0])",
+    "many": "say(['CallResult', 1, ['Completed', [[b'', []]] * 17, {}, None, 1], 0.0])",
+    "automatic": "say(['CallResult', 1, ['Completed', [], {'battery': 1}, None, 1], 0.0])",
     "strange": "odd = msgspec.msgpack.Ext(5, b''); "
-    "say(['RunResult', 1, ['Completed', [], {'x': odd}, None, 1], 0.0])",
+    "say(['CallResult', 1, ['Completed', [], {'x': odd}, None, 1], 0.0])",
     "deep": "end.sendall(struct.pack('<IQ', 5000, 0) + b'\\x91' * 5000)",
     "noise": "end.sendall(struct.pack('<IQ', 1, 0) + b'\\xc1')",
     "long": "end.sendall(struct.pack('<IQ', 1 << 30, 0))",
@@ -465,20 +464,20 @@ IMPOSSIBLE: dict[str, Completed | Stopped] = {
 @pytest.mark.parametrize("what", IMPOSSIBLE)
 def test_what_no_call_can_come_to_is_not_believed(what: str) -> None:
     """The broker would have to fall over it later."""
-    assert not fits(RunResult(0, IMPOSSIBLE[what]), call(PASSES))
+    assert not fits(CallResult(0, IMPOSSIBLE[what]), call(PASSES))
 
 
 def test_what_a_call_can_come_to_is_believed() -> None:
     job = msgspec.structs.replace(call(PASSES), user=(("a", "b"), ("a", "c")))
     some = (OutputMessage(bytes(MIB // 2), (("a", "c"),)), OutputMessage(b"", ()))
     assert fits(
-        RunResult(0, Completed(some, {"x": [1, 2.5, "y", None, True]}, {"m": b"1"}, 1)), job
+        CallResult(0, Completed(some, {"x": [1, 2.5, "y", None, True]}, {"m": b"1"}, 1)), job
     )
     assert fits(
-        RunResult(0, Completed((OutputMessage(bytes(2 * MIB), job.user),), {}, None, 0, True)),
+        CallResult(0, Completed((OutputMessage(bytes(2 * MIB), job.user),), {}, None, 0, True)),
         job,
     )
-    assert fits(RunResult(0, Stopped("steps", "too many", 3, 10)), job)
+    assert fits(CallResult(0, Stopped("steps", "too many", 3, 10)), job)
 
 
 def test_another_is_started_before_it_is_needed() -> None:
@@ -503,7 +502,7 @@ def test_long_lists_are_not_looked_through_one_by_one(many: list[object]) -> Non
         nonlocal calls
         calls += 1
 
-    answer, job = RunResult(0, Completed((), {"x": many}, {"y": [many]}, 1)), call(PASSES)
+    answer, job = CallResult(0, Completed((), {"x": many}, {"y": [many]}, 1)), call(PASSES)
     sys.setprofile(count)
     try:
         is_fit = fits(answer, job)
@@ -516,7 +515,9 @@ def test_long_lists_are_not_looked_through_one_by_one(many: list[object]) -> Non
 def test_what_a_worker_says_of_itself_is_bounded(fake: Callable[[str], None]) -> None:
     async def hear() -> None:
         with Bench() as bench:
-            fake(HELLO + "say(['RunResult', 1, ['Completed', [], {}, None, 1], 1e9, True])" + SLEEP)
+            fake(
+                HELLO + "say(['CallResult', 1, ['Completed', [], {}, None, 1], 1e9, True])" + SLEEP
+            )
             number = bench.submit(call(PASSES))
             await bench.until(lambda: number in bench.heard.answers)
             answer = bench.heard.answers[number]

@@ -8,13 +8,14 @@ loop at its limit would: what is lost there is lost to the interpreter's lock.
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
+from rove.bench.harness import Bench, Suite, SuiteOptions
 from rove.bench.measure import Measure
 from rove.broker.storage.journal import Changes
 from rove.broker.storage.records import QueueRow, encoded, queue_key
@@ -31,14 +32,13 @@ _LOAD_GOAL_S = 1.0
 _SUBMIT_GOAL = 15_000
 
 
-def run() -> Iterator[Measure]:
-    """All measures of the store, in a folder that is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="rove-bench-") as folder:
-        yield from _commits(Path(folder) / "idle", "store.commit")
-        with _busy_thread():
-            yield from _commits(Path(folder) / "busy", "store.busy.commit")
-        yield from _submits(Path(folder) / "submits")
-        yield from _start(Path(folder) / "queue")
+def run(bench: Bench[SuiteOptions]) -> Iterator[Measure]:
+    """Yield all measures of the store."""
+    yield from _commits(bench.folder / "idle", "store.commit")
+    with _busy_thread():
+        yield from _commits(bench.folder / "busy", "store.busy.commit")
+    yield from _submits(bench.folder / "submits")
+    yield from _start(bench.folder / "queue")
 
 
 def _commits(folder: Path, name: str) -> Iterator[Measure]:
@@ -144,3 +144,6 @@ def _busy_thread() -> Iterator[None]:
     finally:
         is_over.set()
         thread.join()
+
+
+SUITE: Final = Suite(name="store", parts={"store": run}, options=SuiteOptions())

@@ -26,22 +26,19 @@ Where Mosquitto is not installed Rove is measured alone. All of it takes about f
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
-import msgspec
-
 from rove.bench.broker import load as broker_load
 from rove.bench.broker import restart as broker_restart
 from rove.bench.broker.load import Durable, FanOut, Idle, Outcome, Sift, Spread
+from rove.bench.harness import Bench, Setting, Suite, SuiteOptions
 from rove.bench.measure import Measure
 from rove.serve.disk.store import Store
 from rove.testing import broker_processes
 from rove.testing.broker_processes import BrokerProcessError, Running
-
-SECONDS: Final = 4.0
 
 _FAN_OUT_GOAL: Final = 1.0
 _UNBATCHED_GOAL: Final = 0.7
@@ -65,9 +62,13 @@ _LITTLE_UNSENT: Final = {"ROVE_LIMITS__UNSENT_BYTES_MAX": str(512 * 1024)}
 """So that the slow one's share is full within the time that is measured."""
 
 
-class Sizes(msgspec.Struct, frozen=True):
-    """How much of everything."""
+class BrokerOptions(SuiteOptions, frozen=True, kw_only=True):
+    """How much to measure."""
 
+    seconds: float = 4.0
+    """How long each load publishes."""
+    has_mosquitto: bool = True
+    """False leaves out Mosquitto even if it is installed."""
     subscribers: int = 100
     bystanders: int = 1_000
     payload_bytes: int = 1_024
@@ -83,15 +84,16 @@ class Sizes(msgspec.Struct, frozen=True):
     delay_connections: int = 200
     delay_per_s: float = 1_000
     delay_times: float = 3.0
-    """How much longer than others this part takes: it has to see what is rare."""
+    """How much longer than the others this part takes, because its p99 needs rare events."""
     idle_connections: int = 10_000
     idle_rounds: int = 3
     slow_per_s: float = 500
     slow_rounds: int = 4
-    folder: broker_restart.Folder = broker_restart.Folder()
+    stored: broker_restart.Folder = broker_restart.Folder()
 
 
-QUICK: Final = Sizes(
+QUICK: Final = BrokerOptions(
+    seconds=0.3,
     subscribers=5,
     bystanders=10,
     unbatched_per_s=50,
@@ -109,41 +111,18 @@ QUICK: Final = Sizes(
     idle_rounds=2,
     slow_per_s=200,
     slow_rounds=1,
-    folder=broker_restart.Folder(sessions=10, subscriptions=100, notifications=1_000),
+    stored=broker_restart.Folder(sessions=10, subscriptions=100, notifications=1_000),
 )
-"""Enough to see that everything is measured; the figures mean nothing."""
 
-
-class Options(msgspec.Struct, frozen=True):
-    """What to measure."""
-
-    parts: Sequence[str] = ()
-    """Of PARTS; all if none is named."""
-    seconds: float = SECONDS
-    """How long each load publishes."""
-    sizes: Sizes = Sizes()
-    beside: bool = True
-    """Mosquitto too, where it is installed."""
-
-
-Tell: TypeAlias = Callable[[str], None]
-"""Is told what is being measured now."""
-
-
-def run(options: Options | None = None, tell: Tell = lambda text: None) -> Iterator[Measure]:
-    """All measures, each as soon as it is known."""
-    options = options or Options()
-    for part in options.parts or PARTS:
-        tell(part)
-        yield from PARTS[part](options, tell)
+BrokerBench: TypeAlias = Bench[BrokerOptions]
 
 
 # -- brokers ------------------------------------------------------------------------------
 
 
-def _brokers(options: Options) -> Sequence[str]:
+def _brokers(options: BrokerOptions) -> Sequence[str]:
     """Mosquitto first, so that Rove can be compared with it."""
-    has_other = options.beside and broker_processes.mosquitto_program() is not None
+    has_other = options.has_mosquitto and broker_processes.mosquitto_program() is not None
     return ("mosquitto", "rove") if has_other else ("rove",)
 
 
@@ -169,27 +148,26 @@ def _nothing_lost(name: str, outcome: Outcome) -> None:
 # -- one to many --------------------------------------------------------------------------
 
 
-def _fan_out(options: Options, tell: Tell) -> Iterator[Measure]:
-    yield from _one_to_many("broker.fanout", 0.0, _FAN_OUT_GOAL, options, tell)
+def _fan_out(bench: BrokerBench) -> Iterator[Measure]:
+    yield from _one_to_many("broker.fanout", 0.0, _FAN_OUT_GOAL, bench)
 
 
-def _unbatched(options: Options, tell: Tell) -> Iterator[Measure]:
-    per_s = options.sizes.unbatched_per_s
-    yield from _one_to_many("broker.unbatched", per_s, _UNBATCHED_GOAL, options, tell)
+def _unbatched(bench: BrokerBench) -> Iterator[Measure]:
+    per_s = bench.options.unbatched_per_s
+    yield from _one_to_many("broker.unbatched", per_s, _UNBATCHED_GOAL, bench)
 
 
-def _one_to_many(
-    prefix: str, per_s: float, goal: float, options: Options, tell: Tell
-) -> Iterator[Measure]:
-    """All brokers in turns, and of each the round that was least disturbed."""
+def _one_to_many(prefix: str, per_s: float, goal: float, bench: BrokerBench) -> Iterator[Measure]:
+    """Measure the brokers in turn; of each broker the round counts that took the least CPU time."""
+    options = bench.options
     with ExitStack() as stack:
         brokers = [stack.enter_context(_running(name)) for name in _brokers(options)]
         for qos in (0, 1):
             outcomes: dict[str, list[Outcome]] = {broker.name: [] for broker in brokers}
-            for _ in range(options.sizes.rounds):
+            for _ in range(options.rounds):
                 for broker in brokers:
                     group = f"{prefix}.qos{qos}.{broker.name}"
-                    tell(group)
+                    bench.tell(group)
                     outcome = broker_load.run(_fan_out_job(broker, qos, per_s, options))
                     if qos:
                         _nothing_lost(group, outcome)
@@ -199,22 +177,24 @@ def _one_to_many(
                 group = f"{prefix}.qos{qos}.{name}"
                 best = min(found, key=lambda one: one.broker_cpu_s / one.received)
                 efficiency = _efficiency(group, best.received, "deliveries", best)
-                yield _compared(efficiency, theirs, goal) if name == "rove" else efficiency
+                if name == "rove":
+                    efficiency = efficiency.compared(theirs).at_least(goal, "×")
+                yield efficiency
                 theirs = efficiency
                 yield Measure(f"{group}.rate", best.received / best.seconds, "deliveries/s")
                 if not qos:
                     yield Measure(f"{group}.delivered", 100 * best.received / best.expected, "%")
 
 
-def _fan_out_job(broker: Running, qos: int, per_s: float, options: Options) -> FanOut:
+def _fan_out_job(broker: Running, qos: int, per_s: float, options: BrokerOptions) -> FanOut:
     return FanOut(
         port=broker.port,
         pid=broker.pid,
         seconds=options.seconds,
         qos=qos,
-        subscribers=options.sizes.subscribers,
-        payload_bytes=options.sizes.payload_bytes,
-        bystanders=options.sizes.bystanders if broker.name == "rove" else 0,
+        subscribers=options.subscribers,
+        payload_bytes=options.payload_bytes,
+        bystanders=options.bystanders if broker.name == "rove" else 0,
         per_s=per_s,
     )
 
@@ -224,46 +204,30 @@ def _efficiency(name: str, count: int, what: str, outcome: Outcome) -> Measure:
     return Measure(name, count / max(outcome.broker_cpu_s, 0.01), f"{what}/CPU s")
 
 
-def _compared(ours: Measure, theirs: Measure | None, goal: float) -> Measure:
-    """With how many times theirs it is, and whether that is enough."""
-    if theirs is None:
-        return msgspec.structs.replace(ours, goal=f">= {goal:g}×")
-    ratio = ours.value / theirs.value
-    return Measure(
-        ours.name, ours.value, ours.unit, ratio, theirs.name, f">= {goal:g}×", ratio >= goal
-    )
-
-
 # -- kept on disk -------------------------------------------------------------------------
 
 
-def _durable(options: Options, tell: Tell) -> Iterator[Measure]:
+def _durable(bench: BrokerBench) -> Iterator[Measure]:
     cases = {
         "queue": _QUEUES_WITHOUT_END,
         "lake": _LAKE,
         "both": _QUEUES_WITHOUT_END | _LAKE,
     }
-    for payload_bytes in options.sizes.durable_bytes:
-        cpu_us: dict[str, float] = {}
+    for payload_bytes in bench.options.durable_bytes:
+        cpu: dict[str, Measure] = {}
         for where, settings in cases.items():
             group = f"broker.durable.{where}.{payload_bytes}"
-            tell(group)
-            rate, cpu_us[where] = _kept(group, where, settings, payload_bytes, options)
-            goal = f">= {_DURABLE_GOAL:,}/s"
-            yield Measure(group, rate, "publications/s", goal=goal, reached=rate >= _DURABLE_GOAL)
-            cpu = Measure(f"{group}.cpu", cpu_us[where], "µs/publication")
-            yield cpu if where != "both" else _beside_queue(cpu, cpu_us["queue"])
-
-
-def _beside_queue(cpu: Measure, queue_us: float) -> Measure:
-    """What the lake adds to a publication that is kept anyway."""
-    ratio, against = cpu.value / queue_us, cpu.name.replace("both", "queue")
-    goal = f"<= {_LAKE_GOAL:g}×"
-    return Measure(cpu.name, cpu.value, cpu.unit, ratio, against, goal, ratio <= _LAKE_GOAL)
+            bench.tell(group)
+            rate, cpu_us = _kept(group, where, settings, payload_bytes, bench.options)
+            yield Measure(group, rate, "publications/s").at_least(_DURABLE_GOAL, "/s")
+            cpu[where] = Measure(f"{group}.cpu", cpu_us, "µs/publication")
+            if where == "both":
+                cpu[where] = cpu[where].compared(cpu["queue"]).at_most(_LAKE_GOAL, "×")
+            yield cpu[where]
 
 
 def _kept(
-    group: str, where: str, settings: dict[str, str], payload_bytes: int, options: Options
+    group: str, where: str, settings: dict[str, str], payload_bytes: int, options: BrokerOptions
 ) -> tuple[float, float]:
     """Publications a second, and what each took of the broker's processor time, in µs."""
     with tempfile.TemporaryDirectory(prefix="rove-bench-") as folder:
@@ -273,8 +237,8 @@ def _kept(
                 pid=broker.pid,
                 seconds=options.seconds,
                 has_absentee=where != "lake",
-                publishers=options.sizes.publishers,
-                window=options.sizes.window,
+                publishers=options.publishers,
+                window=options.window,
                 payload_bytes=payload_bytes,
             )
             outcome = broker_load.run(job)
@@ -306,24 +270,24 @@ def _rows_kept(data: Path, where: str) -> int:
 # -- a share by content -------------------------------------------------------------------
 
 
-def _sift(options: Options, tell: Tell) -> Iterator[Measure]:
-    sizes = options.sizes
+def _sift(bench: BrokerBench) -> Iterator[Measure]:
+    options = bench.options
     alone: Measure | None = None
     together: Measure | None = None
     for name in _brokers(options):
         group = f"broker.sift.{name}"
-        tell(group)
+        bench.tell(group)
         with _running(name) as broker:
             job = Sift(
                 port=broker.port,
                 pid=broker.pid,
                 seconds=options.seconds,
-                subscribers=sizes.sifters,
-                share=sizes.sifted_share,
+                subscribers=options.sifters,
+                share=options.sifted_share,
                 by_content=name == "rove",
                 under_way=50,
                 at_once=10,
-                payload_bytes=sizes.payload_bytes,
+                payload_bytes=options.payload_bytes,
             )
             outcome = broker_load.run(job)
         _nothing_lost(group, outcome)
@@ -331,10 +295,8 @@ def _sift(options: Options, tell: Tell) -> Iterator[Measure]:
         all_cpu_s = outcome.broker_cpu_s + outcome.load_cpu_s
         both = Measure(f"{group}.with_clients", outcome.useful / all_cpu_s, "useful/CPU s")
         if name == "rove":
-            yield _compared(ours, alone, _SIFT_GOAL)
-            ratio = None if together is None else both.value / together.value
-            against = None if together is None else together.name
-            yield msgspec.structs.replace(both, ratio=ratio, against=against)
+            yield ours.compared(alone).at_least(_SIFT_GOAL, "×")
+            yield both.compared(together)
         else:
             yield from (ours, both)
             alone, together = ours, both
@@ -344,29 +306,28 @@ def _sift(options: Options, tell: Tell) -> Iterator[Measure]:
 # -- delays -------------------------------------------------------------------------------
 
 
-def _delay(options: Options, tell: Tell) -> Iterator[Measure]:
-    sizes = options.sizes
+def _delay(bench: BrokerBench) -> Iterator[Measure]:
+    options = bench.options
     for qos in (0, 1):
         group = f"broker.delay.qos{qos}"
-        tell(group)
+        bench.tell(group)
         with _running("rove") as broker:
             job = Spread(
                 port=broker.port,
                 pid=broker.pid,
-                seconds=options.seconds * sizes.delay_times,
+                seconds=options.seconds * options.delay_times,
                 qos=qos,
-                subscriptions=sizes.delay_subscriptions,
-                connections=sizes.delay_connections,
+                subscriptions=options.delay_subscriptions,
+                connections=options.delay_connections,
                 matches=10,
-                per_s=sizes.delay_per_s,
-                payload_bytes=sizes.payload_bytes,
+                per_s=options.delay_per_s,
+                payload_bytes=options.payload_bytes,
             )
             outcome = broker_load.run(job)
         _nothing_lost(group, outcome)
         half, most, longest = _delays(outcome)
         yield Measure(f"{group}.p50", half, "ms")
-        goal = f"<= {_DELAY_GOAL_MS:g} ms"
-        yield Measure(f"{group}.p99", most, "ms", goal=goal, reached=most <= _DELAY_GOAL_MS)
+        yield Measure(f"{group}.p99", most, "ms").at_most(_DELAY_GOAL_MS, " ms")
         yield Measure(f"{group}.max", longest, "ms")
         yield Measure(f"{group}.rate", outcome.sent / outcome.seconds, "publications/s")
         yield Measure(f"{group}.cpu", 100 * outcome.broker_cpu_s / outcome.seconds, "% of a core")
@@ -377,59 +338,53 @@ def _delays(outcome: Outcome) -> tuple[float, float, float]:
     return outcome.delays_ms
 
 
-def _slow(options: Options, tell: Tell) -> Iterator[Measure]:
+def _slow(bench: BrokerBench) -> Iterator[Measure]:
     """In turns, and of each the round that was least disturbed: others use the machine too."""
-    sizes = options.sizes
+    options = bench.options
     found: dict[bool, list[float]] = {False: [], True: []}
     with _running("rove", _LITTLE_UNSENT) as broker:
-        for turn in range(sizes.slow_rounds):
+        for turn in range(options.slow_rounds):
             for has_slow_one in (False, True):
-                tell(f"broker.slow, round {turn + 1}, {'with' if has_slow_one else 'without'}")
+                case = "with" if has_slow_one else "without"
+                bench.tell(f"broker.slow, round {turn + 1}, {case}")
                 job = FanOut(
                     port=broker.port,
                     pid=broker.pid,
                     seconds=options.seconds,
                     qos=0,
-                    subscribers=sizes.subscribers,
-                    payload_bytes=sizes.payload_bytes,
-                    per_s=sizes.slow_per_s,
+                    subscribers=options.subscribers,
+                    payload_bytes=options.payload_bytes,
+                    per_s=options.slow_per_s,
                     has_slow_one=has_slow_one,
                 )
                 outcome = broker_load.run(job)
                 _nothing_lost("broker.slow", outcome)
                 found[has_slow_one].append(_delays(outcome)[1])
         dropped = broker.metrics()["rove_notifications_dropped_slow_total"]
-    without_ms, with_ms = min(found[False]), min(found[True])
-    yield Measure("broker.slow.without.p99", without_ms, "ms")
-    ratio = with_ms / without_ms
-    yield Measure(
-        "broker.slow.with.p99",
-        with_ms,
-        "ms",
-        ratio,
-        "broker.slow.without.p99",
-        f"<= {_SLOW_GOAL:g}×",
-        ratio <= _SLOW_GOAL,
-    )
+    without = Measure("broker.slow.without.p99", min(found[False]), "ms")
+    yield without
+    beside = Measure("broker.slow.with.p99", min(found[True]), "ms")
+    yield beside.compared(without).at_most(_SLOW_GOAL, "×")
     yield Measure("broker.slow.dropped", dropped, "notifications")
 
 
 # -- memory -------------------------------------------------------------------------------
 
 
-def _idle(options: Options, tell: Tell) -> Iterator[Measure]:
-    count = options.sizes.idle_connections
+def _idle(bench: BrokerBench) -> Iterator[Measure]:
+    options = bench.options
+    count = options.idle_connections
     theirs: Measure | None = None
     for name in _brokers(options):
         group = f"broker.idle.{name}"
-        tell(group)
+        bench.tell(group)
         with _running(name) as broker:
             job = Idle(
                 port=broker.port,
                 pid=broker.pid,
                 seconds=options.seconds,
                 connections=count,
-                rounds=options.sizes.idle_rounds,
+                rounds=options.idle_rounds,
             )
             outcome = broker_load.run(job)
         before, first, *_ = outcome.resident_bytes
@@ -438,53 +393,45 @@ def _idle(options: Options, tell: Tell) -> Iterator[Measure]:
         growth_kb = (left[-1] - left[0]) / count / 1_024 / (len(left) - 1)
         growth = Measure(f"{group}.growth", growth_kb, "KB/connection and round")
         if name == "rove":
-            yield _with_ratio(_at_most(ours, _IDLE_GOAL_KB, "KB"), theirs)
-            yield _at_most(growth, _GROWTH_GOAL_KB, "KB")
+            yield ours.compared(theirs).at_most(_IDLE_GOAL_KB, " KB")
+            yield growth.at_most(_GROWTH_GOAL_KB, " KB")
         else:
             yield from (ours, growth)
             theirs = ours
         yield Measure(f"{group}.cpu", 1e6 * outcome.broker_cpu_s / outcome.received, "µs/visit")
 
 
-def _at_most(measure: Measure, goal: float, unit: str) -> Measure:
-    reached = measure.value <= goal
-    return msgspec.structs.replace(measure, goal=f"<= {goal:g} {unit}", reached=reached)
-
-
-def _with_ratio(ours: Measure, theirs: Measure | None) -> Measure:
-    if theirs is None or theirs.value <= 0:
-        return ours
-    ratio = ours.value / theirs.value
-    return msgspec.structs.replace(ours, ratio=ratio, against=theirs.name)
-
-
 # -- starting again -----------------------------------------------------------------------
 
 
-def _restart(options: Options, tell: Tell) -> Iterator[Measure]:
-    what = options.sizes.folder
-    with tempfile.TemporaryDirectory(prefix="rove-bench-") as folder:
-        tell("broker.restart: filling a folder")
-        broker_restart.fill(Path(folder) / "data", what)
-        tell("broker.restart.without_index")
-        first = broker_restart.restart(Path(folder), what)
-        tell("broker.restart.with_index")
-        again = broker_restart.restart(Path(folder), what)
+def _restart(bench: BrokerBench) -> Iterator[Measure]:
+    what = bench.options.stored
+    bench.tell("broker.restart: filling a folder")
+    broker_restart.fill(bench.folder / "data", what)
+    bench.tell("broker.restart.without_index")
+    first = broker_restart.restart(bench.folder, what)
+    bench.tell("broker.restart.with_index")
+    again = broker_restart.restart(bench.folder, what)
     yield Measure("broker.restart.without_index", first.seconds, "s")
     yield Measure("broker.restart.without_index.cpu", first.cpu_s, "CPU s")
-    yield _at_most(Measure("broker.restart.with_index", again.seconds, "s"), _RESTART_GOAL_S, "s")
+    yield Measure("broker.restart.with_index", again.seconds, "s").at_most(_RESTART_GOAL_S, " s")
     yield Measure("broker.restart.with_index.cpu", again.cpu_s, "CPU s")
 
 
-Part: TypeAlias = Callable[[Options, Tell], Iterator[Measure]]
-
-PARTS: Final[dict[str, Part]] = {
-    "fanout": _fan_out,
-    "unbatched": _unbatched,
-    "durable": _durable,
-    "sift": _sift,
-    "delay": _delay,
-    "idle": _idle,
-    "slow": _slow,
-    "restart": _restart,
-}
+SUITE: Final = Suite(
+    name="broker",
+    parts={
+        "fanout": _fan_out,
+        "unbatched": _unbatched,
+        "durable": _durable,
+        "sift": _sift,
+        "delay": _delay,
+        "idle": _idle,
+        "slow": _slow,
+        "restart": _restart,
+    },
+    options=BrokerOptions(),
+    quick=QUICK,
+    accepts={"seconds": Setting("seconds")},
+    needs_linux_to="reads CPU times from /proc",
+)

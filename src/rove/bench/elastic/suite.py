@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -43,8 +43,8 @@ from rove.bench.elastic.brokers import CONFIGURATIONS, EMBEDDED, Configuration, 
 from rove.bench.elastic.load import Closed, Flooded, Paced, Run
 from rove.bench.elastic.steps import Elasticity
 from rove.bench.elastic.workload import Name
+from rove.bench.harness import Bench, Setting, Suite, SuiteOptions
 from rove.bench.measure import Measure
-from rove.bench.parts import picture_of, pictures_of
 from rove.bench.processes import Process, together
 from rove.testing import broker_processes
 from rove.testing.broker_processes import family, resident_bytes, settle
@@ -64,16 +64,10 @@ _DEMANDING: Final = 10.0
 _SAME: Final = 1.05
 _CONTROL_GOAL: Final = 1.6
 
-Tell: TypeAlias = Callable[[str], None]
 
+class ElasticOptions(SuiteOptions, frozen=True, kw_only=True):
+    """How much to measure."""
 
-class Options(msgspec.Struct, frozen=True):
-    """What to measure."""
-
-    parts: Sequence[str] = ()
-    """Of PARTS; all if none is named."""
-    plots: Path | None = None
-    """A folder for pictures."""
     sizes: Sequence[int] = (1, 100, 1_000, 5_000, 10_000, 20_000)
     configurations: Sequence[str] = tuple(CONFIGURATIONS)
     sessions: int = 10
@@ -110,7 +104,7 @@ class Options(msgspec.Struct, frozen=True):
         }
 
 
-FULL: Final = Options(
+FULL: Final = ElasticOptions(
     sizes=(1, 100, 1_000, 5_000, 10_000, 20_000, 100_000, 1_000_000),
     run_publications=5_000,
     run_s=10.0,
@@ -124,7 +118,7 @@ FULL: Final = Options(
     flood_s=10.0,
     start_rounds=10,
 )
-QUICK: Final = Options(
+QUICK: Final = ElasticOptions(
     sizes=(1, 50),
     configurations=("embedded", "replicated"),
     sessions=3,
@@ -143,25 +137,8 @@ QUICK: Final = Options(
     flood_under_way=10,
     start_rounds=1,
 )
-"""Enough to see that everything is measured; the figures mean nothing."""
 
-
-def run(options: Options | None = None, tell: Tell = lambda text: None) -> Iterator[Measure]:
-    """All measures, each as soon as it is known; pictures of a part at its end."""
-    options = options or Options()
-    for part in options.parts or PARTS:
-        tell(part)
-        yield from PARTS[part](options, tell)
-
-
-def pictures(options: Options) -> list[Path]:
-    """What was drawn of the parts that were measured."""
-    return pictures_of(options.parts or PARTS, options, _PICTURES)
-
-
-def _at_most(measure: Measure, goal: float) -> Measure:
-    goal_text = f"<= {goal:g} {measure.unit}"
-    return msgspec.structs.replace(measure, goal=goal_text, reached=measure.value <= goal)
+ElasticBench: TypeAlias = Bench[ElasticOptions]
 
 
 def _delays(group: str, run: Run) -> list[Measure]:
@@ -172,13 +149,14 @@ def _delays(group: str, run: Run) -> list[Measure]:
 # -- experiment 1 -------------------------------------------------------------------------------
 
 
-def _delay(options: Options, tell: Tell) -> Iterator[Measure]:
+def _delay(bench: ElasticBench) -> Iterator[Measure]:
+    options = bench.options
     cases = {name: (name, options.sessions) for name in options.configurations}
     if "embedded" in cases:
         cases["embedded-1-session"] = ("embedded", 1)
     lines: dict[str, list[Run]] = {}
     for case, (configuration, sessions) in cases.items():
-        tell(f"elastic.delay, {case}")
+        bench.tell(f"elastic.delay, {case}")
         with running(CONFIGURATIONS[configuration]) as broker:
             job = Closed(
                 port=broker.port,
@@ -192,7 +170,7 @@ def _delay(options: Options, tell: Tell) -> Iterator[Measure]:
             lines[case] = elastic_load.run(job).runs
         for found in lines[case]:
             yield from _delays_beside_cupus(case, found)
-    if (path := picture_of("delay", options, _PICTURES)) is not None:
+    if (path := bench.plot("elastic-delay")) is not None:
         elastic_plots.delay(lines, (CUPUS_SIZE, CUPUS_MS), path)
 
 
@@ -200,12 +178,11 @@ def _delays_beside_cupus(case: str, found: Run) -> Iterator[Measure]:
     group = f"elastic.delay.{found.subscriptions}"
     mean, *others = _delays(f"{group}.{case}", found)
     if found.subscriptions == CUPUS_SIZE:
-        theirs = f"{group}.cupus"
+        note = "as published: its best configuration on 4 vCPU"
+        published = Measure(f"{group}.cupus", CUPUS_MS, _CUPUS_UNIT, note=note)
         if case == "embedded":
-            note = "as published: its best configuration on 4 vCPU"
-            yield Measure(theirs, CUPUS_MS, _CUPUS_UNIT, note=note)
-        ratio = mean.value / CUPUS_MS
-        mean = msgspec.structs.replace(_at_most(mean, _DELAY_GOAL_MS), ratio=ratio, against=theirs)
+            yield published
+        mean = mean.compared(published).at_most(_DELAY_GOAL_MS, " ms")
     yield mean
     yield from others
     yield Measure(f"{group}.{case}.rate", found.sent_per_s, "publications/s")
@@ -214,10 +191,11 @@ def _delays_beside_cupus(case: str, found: Run) -> Iterator[Measure]:
 # -- experiment 2 -------------------------------------------------------------------------------
 
 
-def _length(options: Options, tell: Tell) -> Iterator[Measure]:
+def _length(bench: ElasticBench) -> Iterator[Measure]:
+    options = bench.options
     lines: dict[str, list[Run]] = {}
     for name in options.length_configurations:
-        tell(f"elastic.length, {name}")
+        bench.tell(f"elastic.length, {name}")
         with running(CONFIGURATIONS[name]) as broker:
             job = Closed(
                 port=broker.port,
@@ -231,49 +209,44 @@ def _length(options: Options, tell: Tell) -> Iterator[Measure]:
         for found in runs:
             yield from _delays(f"elastic.length.{found.sent}.{name}", found)
         first, *_, last = runs[-1].quarters_ms
-        yield Measure(
-            f"elastic.length.{name}.last_quarter",
-            last,
-            "ms",
-            last / first,
-            f"elastic.length.{name}.first_quarter",
-            f"<= {_GROWTH_GOAL:g}×",
-            last / first <= _GROWTH_GOAL,
-            f"of {runs[-1].sent:,} publications",
-        )
-    if (path := picture_of("length", options, _PICTURES)) is not None:
+        begin = Measure(f"elastic.length.{name}.first_quarter", first, "ms")
+        note = f"of {runs[-1].sent:,} publications"
+        end = Measure(f"elastic.length.{name}.last_quarter", last, "ms", note=note)
+        yield end.compared(begin).at_most(_GROWTH_GOAL, "×")
+    if (path := bench.plot("elastic-length")) is not None:
         elastic_plots.length(lines, path)
 
 
 # -- experiment 3 -------------------------------------------------------------------------------
 
 
-def _steps(options: Options, tell: Tell) -> Iterator[Measure]:
+def _steps(bench: ElasticBench) -> Iterator[Measure]:
+    options = bench.options
     for least in options.least:
-        tell("elastic.steps: how many publications it can take")
+        bench.tell("elastic.steps: how many publications it can take")
         configuration, settings = options.dynamic(least)
         most_per_s = _flooded("gas", configuration, options, settings).sent_per_s
         yield Measure(f"elastic.steps.min{least}.most", most_per_s, "publications/s")
         up = [*options.paces, max(round(options.top_share * most_per_s), options.paces[-1])]
         paces = [(pace, options.step_s) for pace in (*up, *reversed(options.paces))]
-        tell(f"elastic.steps, at least {least} matchers")
+        bench.tell(f"elastic.steps, at least {least} matchers")
         found = yield from _elasticity(
             f"elastic.steps.min{least}", "gas", options.steps_size, least, paces, options
         )
-        path = picture_of("steps", options, _PICTURES)
-        if path is not None and least == options.least[-1]:
+        if least == options.least[-1] and (path := bench.plot("elastic-steps")) is not None:
             title = f"Experiment 3: {options.steps_size:,} subscriptions, a pace that changes"
             elastic_plots.steps(found, title, path, elastic_plots.CUPUS_REMARKS)
 
 
-def _heavy(options: Options, tell: Tell) -> Iterator[Measure]:
-    tell("elastic.heavy: how many publications a broker alone can take")
+def _heavy(bench: ElasticBench) -> Iterator[Measure]:
+    options = bench.options
+    bench.tell("elastic.heavy: how many publications a broker alone can take")
     most_per_s = _flooded("sums", EMBEDDED, options).sent_per_s
     yield Measure("elastic.heavy.embedded", most_per_s, "publications/s")
     paces = [(round(share * most_per_s), options.heavy_step_s) for share in options.heavy_shares]
-    tell("elastic.heavy")
+    bench.tell("elastic.heavy")
     found = yield from _elasticity("elastic.heavy", "sums", options.heavy_size, 0, paces, options)
-    if (path := picture_of("heavy", options, _PICTURES)) is not None:
+    if (path := bench.plot("elastic-heavy")) is not None:
         title = f"Matching takes the time: {options.heavy_size:,} subscriptions by sums"
         elastic_plots.steps(found, title, path)
 
@@ -284,7 +257,7 @@ def _elasticity(
     size: int,
     least: int,
     paces: Sequence[tuple[float, float]],
-    options: Options,
+    options: ElasticOptions,
 ) -> Generator[Measure, None, Elasticity]:
     """Put a load that changes on a broker whose matchers come and go."""
     configuration, settings = options.dynamic(least)
@@ -311,7 +284,8 @@ def _elasticity(
         there = [count for at_s, count in matchers if step.begin_s <= at_s < step.end_s]
         yield Measure(f"{name}.matchers", max(there, default=0), "at most")
         count = elastic_steps.changes_in(step, changes, is_last=step is steps[-1])
-        yield _at_most(Measure(f"{name}.changes", count, "rearrangements"), _CHANGES_GOAL)
+        changed = Measure(f"{name}.changes", count, "rearrangements")
+        yield changed.at_most(_CHANGES_GOAL, " rearrangements")
     for number, change in enumerate(changes, start=1):
         name = f"{group}.change{number}.{change.kind}"
         note = f"{change.reason}; {change.matchers} afterwards"
@@ -319,7 +293,7 @@ def _elasticity(
             note = f"given up: {change.failure} ({change.reason})"
         yield Measure(name, 1_000 * (change.end_s - change.begin_s), "ms", note=note)
         yield Measure(f"{name}.before.p99", change.before_p99_ms, "ms")
-        yield _at_most(Measure(f"{name}.p99", change.p99_ms, "ms"), _P99_GOAL_MS)
+        yield Measure(f"{name}.p99", change.p99_ms, "ms").at_most(_P99_GOAL_MS, " ms")
     seconds = elastic_steps.seconds_of(sent_s, delays_ms)
     return Elasticity(steps, seconds, changes, matchers)
 
@@ -330,7 +304,7 @@ def _elasticity(
 def _flooded(
     work: Name,
     configuration: Configuration,
-    options: Options,
+    options: ElasticOptions,
     settings: dict[str, str] | None = None,
 ) -> Run:
     size = options.steps_size if work == "gas" else options.heavy_size
@@ -349,23 +323,21 @@ def _flooded(
     return found
 
 
-def _throughput(options: Options, tell: Tell) -> Iterator[Measure]:
+def _throughput(bench: ElasticBench) -> Iterator[Measure]:
+    options = bench.options
     one: Measure | None = None
-    tell("elastic.throughput, whether the machine is free")
+    bench.tell("elastic.throughput, whether the machine is free")
     control = _undisturbed(options.flood_s / 2)
     yield control
     note = None if control.reached else "does not count: the machine was not free"
     for name in options.flood_configurations:
-        tell(f"elastic.throughput, {name}")
+        bench.tell(f"elastic.throughput, {name}")
         found = _flooded("sums", CONFIGURATIONS[name], options)
         per_s = Measure(f"elastic.throughput.{name}", found.sent_per_s, "publications/s")
         if one is not None:
-            ratio = per_s.value / one.value
-            reached = bool(control.reached) and ratio >= _THROUGHPUT_GOAL
-            goal = f">= {_THROUGHPUT_GOAL:g}×"
-            per_s = msgspec.structs.replace(
-                per_s, ratio=ratio, against=one.name, goal=goal, reached=reached, note=note
-            )
+            per_s = per_s.compared(one).at_least(_THROUGHPUT_GOAL, "×")
+            reached = bool(control.reached) and per_s.reached
+            per_s = msgspec.structs.replace(per_s, reached=reached, note=note)
         yield per_s
         yield from _costs(per_s.name, found)
         if name == "one":
@@ -376,15 +348,13 @@ def _costs(group: str, found: Run) -> Iterator[Measure]:
     """CPU time for a publication, and whether matching was what took it."""
     broker_us = 1e6 * found.broker_cpu_s / found.sent
     matchers_us = 1e6 * found.matchers_cpu_s / found.sent
-    yield Measure(f"{group}.broker", broker_us, "CPU µs/publication")
+    broker = Measure(f"{group}.broker", broker_us, "CPU µs/publication")
+    yield broker
     if matchers_us:
         cores = (found.broker_cpu_s + found.matchers_cpu_s) / found.seconds
         yield Measure(f"{group}.cores", cores, "cores used")
-        ratio = matchers_us / max(broker_us, 1e-3)
-        against = f"{group}.broker"
-        goal, reached = f">= {_DEMANDING:g}×", ratio >= _DEMANDING
-        name, unit = f"{group}.matchers", "CPU µs/publication"
-        yield Measure(name, matchers_us, unit, ratio, against, goal, reached)
+        matchers = Measure(f"{group}.matchers", matchers_us, "CPU µs/publication")
+        yield matchers.compared(broker).at_least(_DEMANDING, "×")
 
 
 def _undisturbed(seconds: float) -> Measure:
@@ -424,24 +394,22 @@ class _Started(msgspec.Struct, frozen=True):
     mb: float
 
 
-def _start(options: Options, tell: Tell) -> Iterator[Measure]:
+def _start(bench: ElasticBench) -> Iterator[Measure]:
     """In turns, and of each the least: others use the machine too."""
     cases = {"without": {"ROVE_MATCHERS__MAX": "0"}, "default": {}}
     found: dict[str, list[_Started]] = {name: [] for name in cases}
-    for turn in range(options.start_rounds):
+    for turn in range(bench.options.start_rounds):
         for name, settings in cases.items():
-            tell(f"elastic.start, round {turn + 1}, {name}")
+            bench.tell(f"elastic.start, round {turn + 1}, {name}")
             found[name].append(_started(settings))
     for field, unit in (("seconds", "s"), ("cpu_s", "CPU s"), ("mb", "MB")):
         least = {
             name: min(float(getattr(one, field)) for one in some) for name, some in found.items()
         }
-        without = f"elastic.start.without.{field}"
-        yield Measure(without, least["without"], unit)
-        ratio = least["default"] / least["without"]
-        goal, reached = f"<= {_SAME:g}×", ratio <= _SAME
-        name = f"elastic.start.default.{field}"
-        yield Measure(name, least["default"], unit, ratio, without, goal, reached)
+        without = Measure(f"elastic.start.without.{field}", least["without"], unit)
+        yield without
+        default = Measure(f"elastic.start.default.{field}", least["default"], unit)
+        yield default.compared(without).at_most(_SAME, "×")
 
 
 def _started(settings: dict[str, str]) -> _Started:
@@ -458,20 +426,22 @@ def _started(settings: dict[str, str]) -> _Started:
             return _Started(seconds, cpu_s, sum(map(resident_bytes, pids)) / 2**20)
 
 
-Part: TypeAlias = Callable[[Options, Tell], Iterator[Measure]]
-
-PARTS: Final[dict[str, Part]] = {
-    "delay": _delay,
-    "length": _length,
-    "steps": _steps,
-    "heavy": _heavy,
-    "throughput": _throughput,
-    "start": _start,
-}
-"""Each part by its name, in the order in which they are measured."""
-_PICTURES: Final = {
-    "delay": "elastic-delay.png",
-    "length": "elastic-length.png",
-    "steps": "elastic-steps.png",
-    "heavy": "elastic-heavy.png",
-}
+SUITE: Final = Suite(
+    name="elastic",
+    parts={
+        "delay": _delay,
+        "length": _length,
+        "steps": _steps,
+        "heavy": _heavy,
+        "throughput": _throughput,
+        "start": _start,
+    },
+    options=ElasticOptions(),
+    quick=QUICK,
+    full=FULL,
+    accepts={
+        "subscriptions": Setting("sizes"),
+        "plots": Setting("plots", parts=("delay", "length", "steps", "heavy")),
+    },
+    needs_linux_to="reads CPU times from /proc",
+)

@@ -23,16 +23,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
 
+from rove.bench import language as language_bench
+from rove.bench.harness import Bench, Part, Setting, Suite, SuiteOptions, Tell
 from rove.bench.match import designs as designs_bench
 from rove.bench.match import forest as forest_bench
 from rove.bench.match import programs as programs_bench
 from rove.bench.match import ranked as ranked_bench
+from rove.bench.match import slow_expressions
 from rove.bench.match import texts as texts_bench
 from rove.bench.match import upkeep as match_upkeep
 from rove.bench.match.engines import (
@@ -83,8 +85,8 @@ _TITLES: Final = {
 }
 
 
-class Options(msgspec.Struct, frozen=True):
-    """What to measure."""
+class MatchOptions(SuiteOptions, frozen=True, kw_only=True):
+    """How much to measure."""
 
     workloads: Sequence[Name] = WORKLOADS
     sizes: Sequence[int] = SIZES
@@ -94,49 +96,39 @@ class Options(msgspec.Struct, frozen=True):
     missing: float = 0.3
     """The probability of a value to be missing, in a second run; 0 leaves that out."""
     threads: int = 2
-    parts: Sequence[str] = ()
-    """Of PARTS; all if none is named."""
     events: int = 4_096
     """Publications of the stream, and of one batch."""
 
 
-Tell: TypeAlias = Callable[[str], None]
-"""Is told what is being measured now."""
-
-
-def run(options: Options | None = None, tell: Tell = lambda text: None) -> Iterator[Measure]:
-    """All measures, each as soon as it is known."""
-    options = options or Options()
-    warm_up()
-    for part in options.parts or PARTS:
-        tell(part)
-        yield from PARTS[part](options, tell)
-
-
-def draw(measures: Iterable[Measure], workloads: Sequence[Name], folder: Path) -> list[Path]:
-    """One picture for each workload, `matching-W1.png` and so on: speed against size."""
-    known = [m for m in measures if m.name.endswith((".scan", ".stream")) or ".batch" in m.name]
-    plain = [m for m in known if ".missing" not in m.name and ".moving" not in m.name]
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name in workloads:
-        path = folder / f"matching-{name}.png"
-        speed_plot(plain, f"match.{name}", path, _TITLES[name])
-        paths.append(path)
-    return paths
+MatchBench: TypeAlias = Bench[MatchOptions]
 
 
 # -- speed --------------------------------------------------------------------------------
 
 
-def _speed(options: Options, tell: Tell) -> Iterator[Measure]:
+def _speed(bench: MatchBench) -> Iterator[Measure]:
+    options = bench.options
+    drawn: list[Measure] = []
     for name in options.workloads:
         for size in options.sizes:
-            tell(f"{name} with {size:,} subscriptions")
-            yield from _one_workload(options, name, size, tell)
+            bench.tell(f"{name} with {size:,} subscriptions")
+            for measure in _one_workload(options, name, size, bench.tell):
+                yield measure
+                drawn.append(measure)
+    _draw(bench, drawn)
 
 
-def _one_workload(options: Options, name: Name, size: int, tell: Tell) -> Iterator[Measure]:
+def _draw(bench: MatchBench, measures: Iterable[Measure]) -> None:
+    """One plot for each workload: speed against the number of subscriptions."""
+    # Only what is comparable with the scan; lines with missing values would hide the others.
+    drawn = [m for m in measures if m.name.endswith((".scan", ".stream")) or ".batch" in m.name]
+    drawn = [m for m in drawn if ".missing" not in m.name and ".moving" not in m.name]
+    for name in bench.options.workloads:
+        if (path := bench.plot(f"matching-{name}")) is not None:
+            speed_plot(drawn, f"match.{name}", path, _TITLES[name])
+
+
+def _one_workload(options: MatchOptions, name: Name, size: int, tell: Tell) -> Iterator[Measure]:
     boxes, events = workload(name, size, options.events)
     boxes = boxes.at_rest()
     prefix = f"match.{name}.{size}"
@@ -258,16 +250,9 @@ class _Timing(msgspec.Struct, frozen=True, eq=False):
         self.judge.check(f"{self.group}.{self.kind}.{mode}", pairs, events)
 
     def _against_scan(self, mode: str, per_s: float, goal: float | None) -> Measure:
-        ratio = per_s / self.judge.events_per_s
-        return Measure(
-            f"{self.group}.{self.kind}.{mode}",
-            per_s,
-            "events/s",
-            ratio,
-            f"{self.group}.scan",
-            None if goal is None else f">= {goal:g}×",
-            None if goal is None else ratio >= goal,
-        )
+        scan = Measure(f"{self.group}.scan", self.judge.events_per_s, "events/s")
+        found = Measure(f"{self.group}.{self.kind}.{mode}", per_s, "events/s").compared(scan)
+        return found if goal is None else found.at_least(goal, "×")
 
 
 def _taken_apart(engine: Engine, stream: Stream) -> None:
@@ -285,16 +270,18 @@ def steady_seconds(work: Callable[[], object]) -> float:
 # -- areas that travel --------------------------------------------------------------------
 
 
-def _kinetic(options: Options, tell: Tell) -> Iterator[Measure]:
+def _kinetic(bench: MatchBench) -> Iterator[Measure]:
     """W2 with its areas moving, at times spread over some seconds, beside the same at rest."""
+    options = bench.options
     for size in options.sizes if "W2" in options.workloads else ():
         prefix = f"match.W2.{size}"
-        tell(f"{prefix}: areas that travel")
+        bench.tell(f"{prefix}: areas that travel")
         boxes, events = workload("W2", size, min(options.events, _KINETIC_EVENTS))
         if "index" in options.engines:
             resting, stream = IndexEngine(boxes.at_rest()), stream_of(events)
             static = _Timing(prefix, "resting", Judge(boxes.at_rest(), stream), stream)
             static_us = 1e6 / static.streamed(resting).value
+            cost = Measure(f"{prefix}.static", static_us, "µs/event")
         stream = stream_of(events, lasting_s=_KINETIC_S)
         judge = Judge(boxes, stream)
         yield Measure(f"{prefix}.moving.scan", judge.events_per_s, "events/s")
@@ -302,24 +289,15 @@ def _kinetic(options: Options, tell: Tell) -> Iterator[Measure]:
             moving = _Timing(f"{prefix}.moving", "index", judge, stream)
             yield (found := moving.streamed(engine := IndexEngine(boxes)))
             yield moving.batched(engine)
-            yield Measure(f"{prefix}.static", static_us, "µs/event")
-            yield _kinetic_cost(prefix, size, 1e6 / found.value, static_us)
+            yield cost
+            yield _kinetic_cost(prefix, size, 1e6 / found.value, cost)
         if size <= _DESIGNS_MAX:
-            yield from _designs_in_motion(f"{prefix}.moving", boxes, stream, judge, tell)
+            yield from _designs_in_motion(f"{prefix}.moving", boxes, stream, judge, bench.tell)
 
 
-def _kinetic_cost(prefix: str, size: int, moving_us: float, static_us: float) -> Measure:
-    ratio = moving_us / static_us
-    has_goal = size == _KINETIC_GOAL_SIZE
-    return Measure(
-        f"{prefix}.kinetic",
-        moving_us,
-        "µs/event",
-        ratio,
-        f"{prefix}.static",
-        f"<= {_KINETIC_GOAL:g}×" if has_goal else None,
-        ratio <= _KINETIC_GOAL if has_goal else None,
-    )
+def _kinetic_cost(prefix: str, size: int, moving_us: float, static: Measure) -> Measure:
+    cost = Measure(f"{prefix}.kinetic", moving_us, "µs/event").compared(static)
+    return cost.at_most(_KINETIC_GOAL, "×") if size == _KINETIC_GOAL_SIZE else cost
 
 
 def _designs_in_motion(
@@ -340,7 +318,7 @@ def _designs_in_motion(
 # -- few subscriptions --------------------------------------------------------------------
 
 
-def _small(options: Options, tell: Tell) -> Iterator[Measure]:
+def _small(bench: MatchBench) -> Iterator[Measure]:
     """One publication, dictionary in and ids out, with few subscriptions added one by one."""
     for size in _SMALL_SIZES:
         boxes, events = workload("W1", size, _SMALL_EVENTS)
@@ -361,37 +339,79 @@ def _small_call(name: str, matcher: Matcher, stream: Stream, judge: Judge) -> Me
     found = together([np.array(ids, np.int64) for ids in asked()])
     judge.check(name, found, len(stream))
     call_us = 1e6 * steady_seconds(asked) / len(stream)
-    goal = f"<= {_SMALL_GOAL_US:g} µs"
-    return Measure(name, call_us, "µs", goal=goal, reached=call_us <= _SMALL_GOAL_US)
+    return Measure(name, call_us, "µs").at_most(_SMALL_GOAL_US, " µs")
 
 
 # -- the parts ----------------------------------------------------------------------------
 
 
-Part: TypeAlias = Callable[[Options, Tell], Iterator[Measure]]
+Upkeep: TypeAlias = Callable[[Sequence[Name], int, Tell], Iterator[Measure]]
 
 
-def _upkeep(part: Callable[[Sequence[Name], int, Tell], Iterator[Measure]]) -> Part:
-    """A part that is measured once, at the largest size."""
-    return lambda options, tell: part(options.workloads, max(options.sizes), tell)
+def _upkeep(measure: Upkeep) -> Part:
+    """A part that is measured once for each workload, at the largest size."""
+
+    def part(bench: MatchBench) -> Iterator[Measure]:
+        return measure(bench.options.workloads, max(bench.options.sizes), bench.tell)
+
+    return part
 
 
-def _suite(suite: Callable[[], Iterator[Measure]]) -> Part:
-    """A part that has a command of its own and takes no options."""
-    return lambda options, tell: suite()
-
-
-PARTS: Final[dict[str, Part]] = {
-    "speed": _speed,
-    "kinetic": _kinetic,
-    "small": _small,
-    "changes": _upkeep(match_upkeep.changes),
-    "memory": _upkeep(match_upkeep.memory),
-    "saving": _upkeep(match_upkeep.saving),
-    "start": _upkeep(match_upkeep.start),
-    "ranked": _suite(ranked_bench.run),
-    "texts": _suite(texts_bench.run),
-    "designs": _suite(designs_bench.run),
-    "forest": _suite(forest_bench.run),
-    "programs": _suite(programs_bench.run),
+_ACCEPTS: Final = {
+    "workload": Setting("workloads"),
+    "subscriptions": Setting("sizes"),
+    # The scan always runs, because it checks the answers of the others.
+    "engine": Setting("engines", also=("scan",)),
+    "missing": Setting("missing"),
+    "threads": Setting("threads"),
+    "plots": Setting("plots", parts=("speed",)),
 }
+SUITE: Final = Suite(
+    name="match",
+    parts={
+        "speed": _speed,
+        "kinetic": _kinetic,
+        "small": _small,
+        "changes": _upkeep(match_upkeep.changes),
+        "memory": _upkeep(match_upkeep.memory),
+        "saving": _upkeep(match_upkeep.saving),
+        "start": _upkeep(match_upkeep.start),
+        "ranked": lambda bench: ranked_bench.run(),
+        "texts": lambda bench: texts_bench.run(),
+        "designs": lambda bench: designs_bench.run(),
+        "forest": lambda bench: forest_bench.run(),
+        "programs": lambda bench: programs_bench.run(),
+    },
+    options=MatchOptions(),
+    accepts=_ACCEPTS,
+    prepare=warm_up,
+)
+ALL_SUITE: Final = Suite(
+    name="all",
+    parts={**language_bench.SUITE.parts, **SUITE.parts},
+    options=SUITE.options,
+    accepts=_ACCEPTS,
+    prepare=warm_up,
+)
+"""Everything that needs only a processor."""
+
+
+def _alone(name: str) -> Suite[SuiteOptions]:
+    """A part that also has a command."""
+    parts = {name: SUITE.parts[name]}
+    return Suite(name=name, parts=parts, options=SuiteOptions(), prepare=warm_up)
+
+
+RANKED_SUITE: Final = _alone("ranked")
+DESIGNS_SUITE: Final = _alone("designs")
+FOREST_SUITE: Final = _alone("forest")
+PROGRAMS_SUITE: Final = _alone("programs")
+TEXTS_SUITE: Final = Suite(
+    name="texts",
+    parts={
+        "contains": lambda bench: texts_bench.run(),
+        "slowest": lambda bench: slow_expressions.run(),
+    },
+    options=SuiteOptions(parts=("contains",)),
+    prepare=warm_up,
+)

@@ -196,7 +196,7 @@ def _collected() -> Iterator[None]:
 def _limited(name: str, value: float, unit: str, limit: float | None) -> Measure:
     if limit is None:
         return Measure(name, value, unit)
-    return Measure(name, value, unit, goal=f"<= {limit:g} {unit}", reached=value <= limit)
+    return Measure(name, value, unit).at_most(limit, f" {unit}")
 
 
 # -- memory -------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def _bytes_each(name: str, count: int, make: Callable[[], object]) -> Measure:
     finally:
         tracemalloc.stop()
     del kept
-    return _limited(name, size / count, "bytes", _MEMORY_GOAL)
+    return Measure(name, size / count, "bytes").at_most(_MEMORY_GOAL, " bytes")
 
 
 # -- saving -------------------------------------------------------------------------------

@@ -25,15 +25,12 @@ import json
 import math
 import os
 import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
+from rove.bench.harness import Bench, Suite, SuiteOptions, Tell
 from rove.bench.measure import Measure
 from rove.bench.monitor import metrics as metrics_bench
 from rove.errors import RoveError
@@ -57,15 +54,13 @@ _SIDE_M: Final = 1_000.0
 _AREAS: Final = "Areas of all clients"
 _FLAGS: Final = ["--no-sandbox", "--enable-unsafe-swiftshader", "--disable-background-networking"]
 
-Tell = Callable[[str], None]
-
 
 class MonitorBenchError(RoveError):
     """The benchmark of the monitor cannot go on."""
 
 
-class Options(msgspec.Struct, frozen=True):
-    """What to measure."""
+class MonitorOptions(SuiteOptions, frozen=True, kw_only=True):
+    """How much to measure."""
 
     walkers: int = 10_000
     clients: int = 1_000
@@ -76,66 +71,45 @@ class Options(msgspec.Struct, frozen=True):
     seconds: float = 20.0
     frames: int = 200
     recording: metrics_bench.Options = metrics_bench.Options()
-    parts: Sequence[str] = ()
-    """Of PARTS; all if none is named."""
 
 
-QUICK: Final = Options(
+QUICK: Final = MonitorOptions(
     walkers=60, clients=20, pages=3, settle_s=0.5, seconds=1.5, frames=5,
     recording=metrics_bench.QUICK,
 )  # fmt: skip
-"""Enough to see that everything is measured; the figures mean nothing."""
-
-
-def run(options: Options | None = None, tell: Tell = lambda text: None) -> Iterator[Measure]:
-    """All measures, each as soon as it is known."""
-    options = options or Options()
-    with _Scene(options) as scene:
-        for part in options.parts or PARTS:
-            tell(part)
-            yield from PARTS[part](options, tell, scene)
-
 
 # -- what is measured ------------------------------------------------------------------------------
 
 
-class _Scene:
-    """A broker, a world and a monitor of both; started when they are first needed."""
+class MonitorBench(Bench[MonitorOptions]):
+    """A broker, a world and a monitor of both, which are started when they are first needed."""
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._ends = ExitStack()
-        self._beside: MonitorProcess | None = None
+    def __init__(self, options: MonitorOptions, tell: Tell) -> None:
+        super().__init__(options, tell)
+        self._monitor: MonitorProcess | None = None
         self.broker_pid = 0
         self.broker_idle = 0.0
-        """What the broker takes of a core when nobody asks anything."""
-
-    def __enter__(self) -> _Scene:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.close()
+        """The share of a core that the broker uses without any page."""
 
     @property
     def monitor_pid(self) -> int:
-        assert self._beside is not None, "ask for the address first"
-        return self._beside.pid
+        assert self._monitor is not None, "ask for the address first"
+        return self._monitor.pid
 
     def url(self) -> str:
         """The monitor's address, when everybody in its world walks."""
-        if self._beside is not None:
-            return self._beside.url()
-        options = self._options
-        folder = Path(self._ends.enter_context(tempfile.TemporaryDirectory(prefix="rove-bench-")))
-        broker = self._ends.enter_context(broker_processes.rove(folder))
+        if self._monitor is not None:
+            return self._monitor.url()
+        options, folder = self.options, self.folder
+        broker = self.open(broker_processes.rove(folder))
         self.broker_pid = broker.pid
         self.broker_idle = _share_of_core(broker.pid, min(options.seconds, 5.0))
         scenario = folder / "walkers.toml"
         scenario.write_text(_scenario(options.walkers, options.clients), encoding="utf-8")
         address = f"http://127.0.0.1:{broker.http_port}"
         words = (str(scenario), "--port", "0", "--broker", address)
-        self._beside = self._ends.enter_context(MonitorProcess(*words))
-        url = self._beside.url()
+        self._monitor = self.open(MonitorProcess(*words))
+        url = self._monitor.url()
         asyncio.run(_heard(url, options.settle_s, areas=False))
         return url
 
@@ -198,21 +172,20 @@ async def _heard(url: str, seconds: float, *, areas: bool) -> _Heard:
 # -- size and stream -------------------------------------------------------------------------------
 
 
-def _size(_options: Options, _tell: Tell, _scene: _Scene) -> Iterator[Measure]:
+def _size(_bench: MonitorBench) -> Iterator[Measure]:
     files = Files()
     kb = sum(min(len(files[path].packed), len(files[path].body)) for path in files) / 1_000
-    yield Measure("monitor.size", kb, "KB", goal=f"<= {SIZE_KB_MAX:g}", reached=kb <= SIZE_KB_MAX)
+    yield Measure("monitor.size", kb, "KB").at_most(SIZE_KB_MAX)
 
 
-def _stream(options: Options, tell: Tell, scene: _Scene) -> Iterator[Measure]:
-    url = scene.url()
-    name = f"monitor.stream.{options.walkers}"
+def _stream(bench: MonitorBench) -> Iterator[Measure]:
+    url = bench.url()
+    name = f"monitor.stream.{bench.options.walkers}"
     for case, areas in (("", False), (".areas", True)):
-        tell(f"{name}{case}")
-        heard = asyncio.run(_heard(url, options.seconds, areas=areas))
+        bench.tell(f"{name}{case}")
+        heard = asyncio.run(_heard(url, bench.options.seconds, areas=areas))
         kb_per_s = heard.bytes / heard.seconds / 1_000
-        goal, reached = f"<= {STREAM_KB_PER_S_MAX:g}", kb_per_s <= STREAM_KB_PER_S_MAX
-        yield Measure(f"{name}{case}", kb_per_s, "KB/s", goal=goal, reached=reached)
+        yield Measure(f"{name}{case}", kb_per_s, "KB/s").at_most(STREAM_KB_PER_S_MAX)
         yield Measure(f"{name}{case}.messages", heard.messages / heard.seconds, "messages/s")
     yield Measure(f"{name}.speed", heard.speed, "x real time")
 
@@ -220,19 +193,18 @@ def _stream(options: Options, tell: Tell, scene: _Scene) -> Iterator[Measure]:
 # -- many pages ------------------------------------------------------------------------------------
 
 
-def _pages(options: Options, tell: Tell, scene: _Scene) -> Iterator[Measure]:
-    url = scene.url()
-    tell(f"{options.pages} pages for {options.seconds:g} s")
-    before = cpu_seconds(scene.broker_pid), cpu_seconds(scene.monitor_pid)
+def _pages(bench: MonitorBench) -> Iterator[Measure]:
+    url = bench.url()
+    bench.tell(f"{bench.options.pages} pages for {bench.options.seconds:g} s")
+    before = cpu_seconds(bench.broker_pid), cpu_seconds(bench.monitor_pid)
     began = time.monotonic()
-    asyncio.run(_open_pages(url, options.pages, options.seconds))
+    asyncio.run(_open_pages(url, bench.options.pages, bench.options.seconds))
     passed_s = time.monotonic() - began
-    after = cpu_seconds(scene.broker_pid), cpu_seconds(scene.monitor_pid)
+    after = cpu_seconds(bench.broker_pid), cpu_seconds(bench.monitor_pid)
     broker, monitor = (100 * (b - a) / passed_s for a, b in zip(before, after, strict=True))
-    broker = max(0.0, broker - 100 * scene.broker_idle)
-    name, goal = f"monitor.pages.{options.pages}", f"<= {PAGES_PERCENT_MAX:g}"
-    reached = broker <= PAGES_PERCENT_MAX
-    yield Measure(f"{name}.broker", broker, "% of a core", goal=goal, reached=reached)
+    broker = max(0.0, broker - 100 * bench.broker_idle)
+    name = f"monitor.pages.{bench.options.pages}"
+    yield Measure(f"{name}.broker", broker, "% of a core").at_most(PAGES_PERCENT_MAX)
     yield Measure(f"{name}.monitor", monitor, "% of a core")
 
 
@@ -304,9 +276,9 @@ def _browser(tell: Tell) -> Iterator[Any]:
             browser.close()
 
 
-def _paint(_options: Options, tell: Tell, scene: _Scene) -> Iterator[Measure]:
-    url = scene.url()
-    with _browser(tell) as browser:
+def _paint(bench: MonitorBench) -> Iterator[Measure]:
+    url = bench.url()
+    with _browser(bench.tell) as browser:
         if browser is None:
             return
         best = math.inf
@@ -319,44 +291,48 @@ def _paint(_options: Options, tell: Tell, scene: _Scene) -> Iterator[Measure]:
             value = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
             best = min(best, float(page.evaluate(value)))
             context.close()
-        goal, reached = f"<= {PAINT_MS_MAX:g}", best <= PAINT_MS_MAX
-        yield Measure("monitor.paint", best, "ms", goal=goal, reached=reached)
+        yield Measure("monitor.paint", best, "ms").at_most(PAINT_MS_MAX)
 
 
-def _frames(options: Options, tell: Tell, scene: _Scene) -> Iterator[Measure]:
-    url = scene.url()
-    with _browser(tell) as browser:
+def _frames(bench: MonitorBench) -> Iterator[Measure]:
+    url = bench.url()
+    with _browser(bench.tell) as browser:
         if browser is None:
             return
         page = browser.new_page(viewport={"width": 1280, "height": 800}, bypass_csp=True)
         page.goto(f"{url}/#world", timeout=_READY_S * 1_000)
         page.get_by_label(_AREAS).press("Space", timeout=_READY_S * 1_000)
-        for what, count in (("dots", options.walkers), ("rectangles", options.clients)):
+        for what, count in (("dots", bench.options.walkers), ("rectangles", bench.options.clients)):
             page.wait_for_function(
                 f"window.roveFrames && window.roveFrames().{what} >= {count}",
                 timeout=_READY_S * 1_000,
             )
         begun = int(page.evaluate("window.roveFrames().frames"))
-        enough = f"window.roveFrames().frames >= {begun + options.frames}"
+        enough = f"window.roveFrames().frames >= {begun + bench.options.frames}"
         page.wait_for_function(enough, timeout=10 * _READY_S * 1_000)
         found = page.evaluate("window.roveFrames()")
-    name = f"monitor.frames.{options.walkers}.{options.clients}"
-    mean, goal = float(found["script_ms_mean"]), f"<= {FRAME_MS_MAX:g}"
-    reached = mean <= FRAME_MS_MAX
-    yield Measure(f"{name}.mean", mean, "ms of JavaScript", goal=goal, reached=reached)
+    name = f"monitor.frames.{bench.options.walkers}.{bench.options.clients}"
+    mean = Measure(f"{name}.mean", float(found["script_ms_mean"]), "ms of JavaScript")
+    yield mean.at_most(FRAME_MS_MAX)
     yield Measure(f"{name}.p95", float(found["script_ms_p95"]), "ms of JavaScript")
 
 
-def _recording(options: Options, tell: Tell, _scene: _Scene) -> Iterator[Measure]:
-    yield from metrics_bench.run(options.recording, tell)
+def _recording(bench: MonitorBench) -> Iterator[Measure]:
+    yield from metrics_bench.run(bench.options.recording, bench.tell)
 
 
-PARTS: Final[dict[str, Callable[[Options, Tell, _Scene], Iterator[Measure]]]] = {
-    "size": _size,
-    "stream": _stream,
-    "pages": _pages,
-    "paint": _paint,
-    "frames": _frames,
-    "recording": _recording,
-}
-"""Each part by its name, in the order in which they are measured."""
+SUITE: Final = Suite(
+    name="monitor",
+    parts={
+        "size": _size,
+        "stream": _stream,
+        "pages": _pages,
+        "paint": _paint,
+        "frames": _frames,
+        "recording": _recording,
+    },
+    options=MonitorOptions(),
+    quick=QUICK,
+    needs_linux_to="reads CPU times from /proc",
+    bench=MonitorBench,
+)

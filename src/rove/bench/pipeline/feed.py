@@ -22,7 +22,7 @@ import msgspec
 from rove.broker.storage.log import KIND as SUBSCRIPTIONS
 from rove.broker.storage.records import LogRow
 from rove.lake.storage import Location
-from rove.serve.disk.lake import Lake
+from rove.serve.disk.lake import LakeAppender
 
 STEP_S: Final = 0.1
 CHANNELS: Final = ("air", "road")
@@ -34,7 +34,7 @@ class Feed:
 
     def __init__(self, folder: Location, *, rows_per_file: int = 65_536) -> None:
         """Go on after what the lake has."""
-        self._lake = Lake(folder, rows_per_file=rows_per_file)
+        self._lake = LakeAppender(folder, rows_per_file=rows_per_file)
         self._waiting: list[tuple[int, LogRow]] = []
         self.position = self._lake.last_position
 

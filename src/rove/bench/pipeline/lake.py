@@ -37,7 +37,7 @@ from rove.pipeline.matching.dataframes import match
 from rove.pipeline.matching.index import Index
 from rove.pipeline.spark.parquet_files import ParquetFiles
 from rove.serve.disk.lake import MAINTAIN_S
-from rove.serve.disk.lake import Lake as BrokersLake
+from rove.serve.disk.lake import LakeAppender as BrokersLake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,11 +105,11 @@ def _planned(spark: SparkSession, folder: Path) -> int:
 # -- a broker with and without it -----------------------------------------------------------------
 
 
-def durable(seconds: float = broker_bench.SECONDS, *, is_small: bool = False) -> Iterator[Measure]:
+def durable(seconds: float = 4.0, *, is_small: bool = False) -> Iterator[Measure]:
     """What a publication costs the broker in processor time."""
-    sizes = broker_bench.QUICK if is_small else broker_bench.Sizes()
-    options = broker_bench.Options(parts=("durable",), seconds=seconds, sizes=sizes)
-    for measure in broker_bench.run(options):
+    base = broker_bench.QUICK if is_small else broker_bench.BrokerOptions()
+    options = msgspec.structs.replace(base, parts=("durable",), seconds=seconds)
+    for measure in broker_bench.SUITE.run(options):
         if measure.name.startswith(("broker.durable.queue", "broker.durable.both")):
             yield msgspec.structs.replace(measure, name=f"pipeline.{measure.name}")
 

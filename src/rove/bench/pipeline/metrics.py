@@ -20,7 +20,7 @@ from rove.broker.storage.records import LogRow
 from rove.metrics.database import Database
 from rove.pipeline.jobs.metrics import run_once
 from rove.pipeline.lake.log import Lake
-from rove.serve.disk.lake import Lake as BrokersLake
+from rove.serve.disk.lake import LakeAppender as BrokersLake
 
 ROWS, SERIES = 2_000, 80
 GOAL_S: Final = 5.0

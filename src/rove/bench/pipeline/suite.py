@@ -27,16 +27,13 @@ the ratios.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
+from rove.bench.harness import Bench, Setting, Suite, SuiteOptions, Tell
 from rove.bench.match.engines import WrongAnswerError
 from rove.bench.measure import Measure
 from rove.bench.pipeline import jobs, processes
@@ -71,11 +68,9 @@ _TITLES: Final = {
     "W2": "Spark, W2: areas of a world, 2 attributes",
 }
 
-Tell: TypeAlias = Callable[[str], None]
 
-
-class Options(msgspec.Struct, frozen=True):
-    """What to measure."""
+class PipelineOptions(SuiteOptions, frozen=True, kw_only=True):
+    """How much to measure."""
 
     workloads: Sequence[Name] = WORKLOADS
     sizes: Sequence[int] = (10_000, 100_000)
@@ -84,60 +79,24 @@ class Options(msgspec.Struct, frozen=True):
     workers: Sequence[int] = (1, 2)
     rounds: int = 6
     """At most, and fewer where they take long; Java needs some to warm up."""
-    parts: Sequence[str] = ()
-    """Of PARTS; all if none is named."""
     size_max: int = 1_000_000
     """Of the subscriptions that the parts choose by themselves."""
 
 
-FULL: Final = Options(sizes=(10_000, 100_000, 1_000_000), rows=10_000_000, workers=(2,))
-QUICK: Final = Options(sizes=(500,), rows=20_000, rounds=1, size_max=500)
+FULL: Final = PipelineOptions(sizes=(10_000, 100_000, 1_000_000), rows=10_000_000, workers=(2,))
+QUICK: Final = PipelineOptions(sizes=(500,), rows=20_000, rounds=1, size_max=500)
 
 
-def run(options: Options | None = None, tell: Tell = lambda text: None) -> Iterator[Measure]:
-    """All measures, each as soon as it is known."""
-    options = options or Options()
-    with (
-        tempfile.TemporaryDirectory(prefix="rove-bench-") as folder,
-        _Bench(options, Path(folder), tell) as bench,
-    ):
-        for part in options.parts or PARTS:
-            tell(part)
-            yield from PARTS[part](bench)
+class PipelineBench(Bench[PipelineOptions]):
+    """Spark sessions are started when they are first needed."""
 
-
-def draw(measures: Iterable[Measure], workloads: Sequence[Name], folder: Path) -> list[Path]:
-    """One picture for each workload, `pipeline-W1.png` and so on: speed against subscriptions."""
-    known = list(measures)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name in workloads:
-        path = folder / f"pipeline-{name}.png"
-        lines = [m for m in known if any(word in m.name for word in (".kernel", ".spark"))]
-        speed_plot(lines, f"pipeline.{name}", path, _TITLES[name], UNIT)
-        paths.append(path)
-    return paths
-
-
-class _Bench:
-    """What the parts share: options, a folder, and processes that are started when needed."""
-
-    def __init__(self, options: Options, folder: Path, tell: Tell) -> None:
-        self.options = options
-        self.folder = folder
-        self.tell = tell
-        self._stack = ExitStack()
+    def __init__(self, options: PipelineOptions, tell: Tell) -> None:
+        super().__init__(options, tell)
         self._sparks: dict[int, Process] = {}
-
-    def __enter__(self) -> _Bench:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
 
     def spark(self, workers: int) -> Process:
         if workers not in self._sparks:
-            self._sparks[workers] = self._stack.enter_context(processes.spark(workers))
+            self._sparks[workers] = self.open(processes.spark(workers))
         return self._sparks[workers]
 
     def work(
@@ -163,7 +122,8 @@ class _Bench:
 # -- speed -----------------------------------------------------------------------------------------
 
 
-def _speed(bench: _Bench) -> Iterator[Measure]:
+def _speed(bench: PipelineBench) -> Iterator[Measure]:
+    drawn: list[Measure] = []
     for name in bench.options.workloads:
         for size in bench.options.sizes:
             label = f"pipeline.{name}.{size}"
@@ -174,11 +134,20 @@ def _speed(bench: _Bench) -> Iterator[Measure]:
                 for measure in _beside_kernel(bench, work, boxes, label, workers):
                     speeds[measure.name.removeprefix(f"{label}.")] = measure.value
                     yield measure
+                    drawn.append(measure)
             yield from _scaling(label, speeds)
+    _draw(bench, drawn)
+
+
+def _draw(bench: PipelineBench, measures: Sequence[Measure]) -> None:
+    """One plot for each workload: speed against the number of subscriptions."""
+    for name in bench.options.workloads:
+        if (path := bench.plot(f"pipeline-{name}")) is not None:
+            speed_plot(measures, f"pipeline.{name}", path, _TITLES[name], UNIT)
 
 
 def _beside_kernel(
-    bench: _Bench, work: Work, boxes: Boxes, label: str, workers: int
+    bench: PipelineBench, work: Work, boxes: Boxes, label: str, workers: int
 ) -> Iterator[Measure]:
     rounds, spark = bench.options.rounds, bench.spark(workers)
     bench.tell(f"{label}: comparing the answers of {workers}")
@@ -192,18 +161,15 @@ def _beside_kernel(
     yield plain
     bench.tell(f"{label}: Spark on {workers}")
     per_s = bench.per_s(spark.ask(processes.timed, work, "packed", rounds))
+    on_spark = Measure(f"{label}.spark{workers}", per_s, UNIT).compared(plain)
     has_goal = len(boxes) >= _KERNEL_GOAL_SIZE
-    ratio = per_s / plain.value
-    yield _compared(
-        f"{label}.spark{workers}", per_s, ratio, plain.name, _KERNEL_GOAL if has_goal else None
-    )
+    yield on_spark.at_least(_KERNEL_GOAL, "×") if has_goal else on_spark
     if workers == max(bench.options.workers) and len(boxes) <= _FORMS_MAX:
         for form in ("rows", "grouped", "pairs"):
             bench.tell(f"{label}: {form}")
             rounds = bench.options.rounds if form == "rows" else 1
             other = bench.per_s(spark.ask(processes.timed, work, form, rounds))
-            what = f"{label}.spark{workers}"
-            yield Measure(f"{what}.{form}", other, UNIT, other / per_s, what)
+            yield Measure(f"{on_spark.name}.{form}", other, UNIT).compared(on_spark)
 
 
 def _scaling(label: str, speeds: dict[str, float]) -> Iterator[Measure]:
@@ -215,29 +181,15 @@ def _scaling(label: str, speeds: dict[str, float]) -> Iterator[Measure]:
     goals = {"undisturbed": ("kernel", _CONTROL_GOAL), "scaling": ("spark", _SCALING_GOAL)}
     for what, (engine, goal) in goals.items():
         if {f"{engine}1", f"{engine}2"} <= speeds.keys():
-            two, one = speeds[f"{engine}2"], speeds[f"{engine}1"]
-            yield _compared(f"{label}.{what}", two, two / one, f"{label}.{engine}1", goal)
-
-
-def _compared(
-    name: str, value: float, ratio: float, against: str, goal: float | None, unit: str = UNIT
-) -> Measure:
-    """A measure that is to be so many times another."""
-    if goal is None:
-        return Measure(name, value, unit, ratio, against)
-    return Measure(name, value, unit, ratio, against, f">= {goal:g}×", ratio >= goal)
-
-
-def _at_most(
-    name: str, value: float, unit: str, ratio: float, against: str, goal: float
-) -> Measure:
-    return Measure(name, value, unit, ratio, against, f"<= {goal:g}×", ratio <= goal)
+            one = Measure(f"{label}.{engine}1", speeds[f"{engine}1"], UNIT)
+            two = Measure(f"{label}.{what}", speeds[f"{engine}2"], UNIT)
+            yield two.compared(one).at_least(goal, "×")
 
 
 # -- joins -----------------------------------------------------------------------------------------
 
 
-def _joins(bench: _Bench) -> Iterator[Measure]:
+def _joins(bench: PipelineBench) -> Iterator[Measure]:
     """Areas of W2 at rest: what plain SQL makes of them."""
     work, boxes = bench.work("W2", bench.size(_JOIN_SIZE))
     spark = bench.spark(max(bench.options.workers))
@@ -255,18 +207,18 @@ def _joins(bench: _Bench) -> Iterator[Measure]:
     if found["grid"][1] != found["match"][1]:
         raise WrongAnswerError(f"{label}: the join and the matcher differ")
     mine = bench.per_s(found["match"][0])
-    between, grid = sample / found["between"][0], bench.per_s(found["grid"][0])
-    yield Measure(f"{label}.between", between, UNIT)
-    yield Measure(f"{label}.grid", grid, UNIT)
-    yield _compared(f"{label}.match", mine, mine / grid, f"{label}.grid", _GRID_GOAL)
-    ratio = mine / between
-    yield _compared(f"{label}.match.sql", mine, ratio, f"{label}.between", _BETWEEN_GOAL)
+    between = Measure(f"{label}.between", sample / found["between"][0], UNIT)
+    yield between
+    grid = Measure(f"{label}.grid", bench.per_s(found["grid"][0]), UNIT)
+    yield grid
+    yield Measure(f"{label}.match", mine, UNIT).compared(grid).at_least(_GRID_GOAL, "×")
+    yield Measure(f"{label}.match.sql", mine, UNIT).compared(between).at_least(_BETWEEN_GOAL, "×")
 
 
 # -- areas that travel -----------------------------------------------------------------------------
 
 
-def _evolving(bench: _Bench) -> Iterator[Measure]:
+def _evolving(bench: PipelineBench) -> Iterator[Measure]:
     size = bench.size(_EVOLVING_SIZE)
     label = f"pipeline.W2.{size}"
     spark = bench.spark(max(bench.options.workers))
@@ -280,13 +232,15 @@ def _evolving(bench: _Bench) -> Iterator[Measure]:
             yield Measure(f"{label}.resting", bench.per_s(seconds[what]), UNIT)
     ratio = seconds["travelling"] / seconds["resting"]
     per_s = bench.per_s(seconds["travelling"])
-    yield _at_most(f"{label}.travelling", per_s, UNIT, ratio, f"{label}.resting", _EVOLVING_GOAL)
+    # The ratio is that of the durations, so that it grows with the cost of moving.
+    travelling = Measure(f"{label}.travelling", per_s, UNIT, ratio, f"{label}.resting")
+    yield travelling.at_most(_EVOLVING_GOAL, "×")
 
 
 # -- memory ----------------------------------------------------------------------------------------
 
 
-def _memory(bench: _Bench) -> Iterator[Measure]:
+def _memory(bench: PipelineBench) -> Iterator[Measure]:
     """In a session of its own, since a worker's peak stays with it."""
     work, boxes = bench.work("W1", bench.size(_EVOLVING_SIZE))
     workers = max(bench.options.workers)
@@ -299,32 +253,44 @@ def _memory(bench: _Bench) -> Iterator[Measure]:
             found: list[tuple[int, int]] = spark.ask(processes.worker_bytes, work, some)
             peaks[what] = max(peak for peak, _ in found) / 2**20
     share = max(share for _, share in found) / 2**20
-    yield Measure(f"{label}.eighth", peaks["eighth"], "MiB")
+    eighth = Measure(f"{label}.eighth", peaks["eighth"], "MiB")
+    yield eighth
     yield Measure(f"{label}.share", share, "MiB")
-    ratio = peaks["all"] / peaks["eighth"]
-    yield _at_most(f"{label}.all", peaks["all"], "MiB", ratio, f"{label}.eighth", _MEMORY_GOAL)
+    yield Measure(f"{label}.all", peaks["all"], "MiB").compared(eighth).at_most(_MEMORY_GOAL, "×")
 
 
-PARTS: Final[dict[str, Callable[[Any], Iterator[Measure]]]] = {
-    "speed": _speed,
-    "joins": _joins,
-    "evolving": _evolving,
-    "memory": _memory,
-    "ranked": lambda bench: jobs.ranked(bench.options.rows, bench.options.size_max),
-    "replay": lambda bench: jobs.replay(bench.options.size_max),
-    "stream": lambda bench: jobs.stream(bench.options.size_max),
-    "deliver": lambda bench: jobs.deliver(bench.options.size_max),
-    "backtest": lambda bench: jobs.backtest(
-        bench.folder, bench.options.rows, bench.options.size_max, bench.tell
-    ),
-    "metrics": lambda bench: pipeline_metrics_bench.measures(bench.folder),
-    "lake": lambda bench: jobs.lake(bench.folder, bench.options.rows, bench.options.size_max),
-    "durable": lambda bench: pipeline_lake_bench.durable(
-        is_small=bench.options.size_max <= jobs.SMALL_MAX
-    ),
-    "store": lambda bench: pipeline_lake_bench.store(
-        bench.folder, bench.options.rows, bench.size(_EVOLVING_SIZE)
-    ),
-    "start": lambda bench: jobs.start(bench.options.size_max),
-}
-"""Each part by its name, in the order in which they are measured."""
+SUITE: Final = Suite(
+    name="pipeline",
+    parts={
+        "speed": _speed,
+        "joins": _joins,
+        "evolving": _evolving,
+        "memory": _memory,
+        "ranked": lambda bench: jobs.ranked(bench.options.rows, bench.options.size_max),
+        "replay": lambda bench: jobs.replay(bench.options.size_max),
+        "stream": lambda bench: jobs.stream(bench.options.size_max),
+        "deliver": lambda bench: jobs.deliver(bench.options.size_max),
+        "backtest": lambda bench: jobs.backtest(
+            bench.folder, bench.options.rows, bench.options.size_max, bench.tell
+        ),
+        "metrics": lambda bench: pipeline_metrics_bench.measures(bench.folder),
+        "lake": lambda bench: jobs.lake(bench.folder, bench.options.rows, bench.options.size_max),
+        "durable": lambda bench: pipeline_lake_bench.durable(
+            is_small=bench.options.size_max <= jobs.SMALL_MAX
+        ),
+        "store": lambda bench: pipeline_lake_bench.store(
+            bench.folder, bench.options.rows, bench.size(_EVOLVING_SIZE)
+        ),
+        "start": lambda bench: jobs.start(bench.options.size_max),
+    },
+    options=PipelineOptions(),
+    quick=QUICK,
+    full=FULL,
+    accepts={
+        "workload": Setting("workloads"),
+        "subscriptions": Setting("sizes"),
+        "plots": Setting("plots", parts=("speed",)),
+    },
+    needs_linux_to="reads memory from /proc",
+    bench=PipelineBench,
+)

@@ -18,9 +18,9 @@ import msgspec
 from rove.bench.measure import Measure, seconds_for
 from rove.bench.policy.cases import ICU_MESSAGE, ICU_STATE, MALICIOUS, Case, cases, icu
 from rove.policy.compiler import Policy, compiled
-from rove.policy.jobs import Completed, Stopped
+from rove.policy.jobs import Stopped
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import IncomingMessage
+from rove.policy.messages import Completed, IncomingMessage
 from rove.policy.runner import run
 
 ICU_GOAL_PER_S: Final = 200_000.0

@@ -32,15 +32,15 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
 
+from rove.bench.harness import Bench, Setting, Suite, SuiteOptions
 from rove.bench.measure import Measure
-from rove.bench.parts import picture_of, pictures_of
 from rove.bench.policy import hostile as policy_hostile
 from rove.bench.policy import load as policy_load
 from rove.bench.policy import plots as policy_plots
@@ -72,18 +72,13 @@ _LIMITLESS: Final = {
 _S_PER_MIN: Final = 60.0
 _S_PER_H: Final = 3_600.0
 
-Tell: TypeAlias = Callable[[str], None]
 Point: TypeAlias = tuple[int, int]
 """Messages in a minute, and subscribers."""
 
 
-class Options(msgspec.Struct, frozen=True):
-    """What to measure."""
+class PolicyOptions(SuiteOptions, frozen=True, kw_only=True):
+    """How much to measure."""
 
-    parts: Sequence[str] = ()
-    """Of PARTS; all if none is named."""
-    plots: Path | None = None
-    """A folder for pictures."""
     subscribers: Sequence[int] = (20, 100, 220)
     rates: Sequence[int] = (30, 60, 120, 240)
     paced_s: float = 3.0
@@ -117,7 +112,7 @@ class Options(msgspec.Struct, frozen=True):
     speed: Extent = Extent()
 
 
-FULL: Final = Options(
+FULL: Final = PolicyOptions(
     subscribers=(20, 60, 100, 140, 180, 200, 220),
     paced_s=300.0,
     unpaced_messages=1_000,
@@ -132,7 +127,7 @@ FULL: Final = Options(
     hostile_s=60.0,
     speed=Extent(rounds=20),
 )
-QUICK: Final = Options(
+QUICK: Final = PolicyOptions(
     subscribers=(4, 8),
     rates=(240,),
     paced_s=0.5,
@@ -158,20 +153,8 @@ QUICK: Final = Options(
     attackers=1,
     speed=Extent(calls=500, rounds=1),
 )
-"""Enough to see that everything is measured; the figures mean nothing."""
 
-
-def run(options: Options | None = None, tell: Tell = lambda text: None) -> Iterator[Measure]:
-    """All measures, each as soon as it is known; pictures of a part at its end."""
-    options = options or Options()
-    for part in options.parts or PARTS:
-        tell(part)
-        yield from PARTS[part](options, tell)
-
-
-def pictures(options: Options) -> list[Path]:
-    """What was drawn of the parts that were measured."""
-    return pictures_of(options.parts or PARTS, options, _PICTURES)
+PolicyBench: TypeAlias = Bench[PolicyOptions]
 
 
 def _overhead_percent(full: float, blind: float) -> float:
@@ -228,7 +211,8 @@ def _paced(
 # -- experiment 1 -------------------------------------------------------------------------------
 
 
-def _overhead(options: Options, tell: Tell) -> Iterator[Measure]:
+def _overhead(bench: PolicyBench) -> Iterator[Measure]:
+    options = bench.options
     found: dict[Point, dict[str, Outcome]] = {}
     length = options.paced_s, options.paced_messages
     with _running() as broker:
@@ -236,14 +220,14 @@ def _overhead(options: Options, tell: Tell) -> Iterator[Measure]:
         policy_load.run([_job(broker, _devices(BLIND, 1), options.paced_messages)])
         for rate in options.rates:
             for count in options.subscribers:
-                tell(f"policy.overhead, {count} subscribers, {rate} a minute")
+                bench.tell(f"policy.overhead, {count} subscribers, {rate} a minute")
                 cases = (BLIND, *CASES)
                 jobs = [_paced(broker, _devices(case, count), rate, *length) for case in cases]
                 some = dict(zip(cases, policy_load.run(jobs), strict=True))
                 found[rate, count] = some
                 yield from _overheads(rate, count, some)
-        yield from _unpaced(broker, options, tell)
-    if (path := picture_of("overhead", options, _PICTURES)) is not None:
+        yield from _unpaced(broker, bench)
+    if (path := bench.plot("policy-overhead")) is not None:
         policy_plots.overhead(found, path)
 
 
@@ -266,8 +250,7 @@ def _overheads(rate: int, count: int, found: Mapping[str, Outcome]) -> Iterator[
             note=None if one.share == 1 else f"{100 * one.share:.1f} % came",
         )
         if (rate, count, case) == _GOAL_CASE:
-            goal, reached = f"<= {_OVERHEAD_GOAL:g} %", more <= _OVERHEAD_GOAL
-            duration = msgspec.structs.replace(duration, goal=goal, reached=reached)
+            duration = duration.at_most(_OVERHEAD_GOAL, " %")
         yield duration
         yield Measure(
             f"{group}.{case}.cpu",
@@ -279,10 +262,11 @@ def _overheads(rate: int, count: int, found: Mapping[str, Outcome]) -> Iterator[
         )
 
 
-def _unpaced(broker: Running, options: Options, tell: Tell) -> Iterator[Measure]:
-    """As fast as it goes, in turns; of each case the median."""
+def _unpaced(broker: Running, bench: PolicyBench) -> Iterator[Measure]:
+    """Measure the cases in turn, as fast as they go; yield the median of each."""
+    options = bench.options
     count = max(options.subscribers)
-    tell("policy.overhead, as fast as it goes")
+    bench.tell("policy.overhead, as fast as it goes")
     cases = (BLIND, *CASES)
     jobs = [_job(broker, _devices(case, count), options.unpaced_messages) for case in cases]
     outcomes = policy_load.run(jobs * options.unpaced_rounds)
@@ -309,13 +293,14 @@ def _unpaced(broker: Running, options: Options, tell: Tell) -> Iterator[Measure]
 # -- experiment 2 -------------------------------------------------------------------------------
 
 
-def _link(options: Options, tell: Tell) -> Iterator[Measure]:
+def _link(bench: PolicyBench) -> Iterator[Measure]:
+    options = bench.options
     policies = {"stateless": STATELESS, "direct": DIRECT, "stateful": icu()}
     lines: dict[str, list[tuple[int, float]]] = {name: [] for name in policies}
     for rate in options.link_rates:
         shares: dict[str, float] = {}
         for name, text in policies.items():
-            tell(f"policy.link, {rate} a minute, {name}")
+            bench.tell(f"policy.link, {rate} a minute, {name}")
             runs = [
                 policy_simulated.linked(text, rate, options.link_s, seed)
                 for seed in range(options.link_runs)
@@ -323,7 +308,7 @@ def _link(options: Options, tell: Tell) -> Iterator[Measure]:
             shares[name] = share = 100 * statistics.mean(one.share for one in runs)
             lines[name].append((rate, share))
             yield _link_measure(rate, name, shares, runs)
-    if (path := picture_of("link", options, _PICTURES)) is not None:
+    if (path := bench.plot("policy-link")) is not None:
         policy_plots.link(lines, path)
 
 
@@ -345,7 +330,8 @@ def _link_measure(
 # -- experiment 3 -------------------------------------------------------------------------------
 
 
-def _battery(options: Options, tell: Tell) -> Iterator[Measure]:
+def _battery(bench: PolicyBench) -> Iterator[Measure]:
+    options = bench.options
     model = policy_simulated.MODEL
     capacity_j = options.battery_h * _S_PER_H * model.idle_w
     idle_s = policy_simulated.life_s(None, 0, capacity_j)
@@ -354,7 +340,7 @@ def _battery(options: Options, tell: Tell) -> Iterator[Measure]:
     yield Measure("policy.battery.none", idle_s / _S_PER_H, "h", note="no messages")
     lines: dict[str, list[tuple[int, float]]] = {"stateful": [], "stateless": []}
     for rate in options.battery_rates:
-        tell(f"policy.battery, {rate} a minute")
+        bench.tell(f"policy.battery, {rate} a minute")
         stateless, stateful = _lives(rate, options, model)
         yield stateless
         yield stateful
@@ -362,15 +348,15 @@ def _battery(options: Options, tell: Tell) -> Iterator[Measure]:
         lines["stateful"].append((rate, 100 * stateful.value * _S_PER_H / idle_s))
     rate = max(options.battery_rates)
     for byte_uj in options.models_uj:
-        tell(f"policy.battery, {byte_uj:g} µJ a byte")
+        bench.tell(f"policy.battery, {byte_uj:g} µJ a byte")
         other = msgspec.structs.replace(model, joules_per_byte=1e-6 * byte_uj)
         yield from _lives(rate, options, other, f".{byte_uj:g}uJ")
-    if (path := picture_of("battery", options, _PICTURES)) is not None:
+    if (path := bench.plot("policy-battery")) is not None:
         policy_plots.battery(lines, model, path)
 
 
 def _lives(
-    rate: int, options: Options, model: EnergyModel, which: str = ""
+    rate: int, options: PolicyOptions, model: EnergyModel, which: str = ""
 ) -> tuple[Measure, Measure]:
     """Without state and with it."""
     capacity_j = options.battery_h * _S_PER_H * model.idle_w
@@ -389,13 +375,14 @@ def _lives(
 # -- experiment 4 -------------------------------------------------------------------------------
 
 
-def _malicious(options: Options, tell: Tell) -> Iterator[Measure]:
+def _malicious(bench: PolicyBench) -> Iterator[Measure]:
+    options = bench.options
     found: dict[Point, dict[str, list[Outcome]]] = {}
     largest = max(options.malicious_rates), max(options.malicious_subscribers)
     with _running() as broker:
         for rate in options.malicious_rates:
             for count in options.malicious_subscribers:
-                tell(f"policy.malicious, {count} subscribers, {rate} a minute")
+                bench.tell(f"policy.malicious, {count} subscribers, {rate} a minute")
                 point = rate, count
                 length = options.malicious_rounds, options.malicious_s
                 if point == largest:
@@ -404,22 +391,22 @@ def _malicious(options: Options, tell: Tell) -> Iterator[Measure]:
                 published = policy_sublim.MALICIOUS.get(point, ())
                 group = f"policy.malicious.{rate}.{count}"
                 yield from _harm(group, some, published, has_goal=point == largest)
-    tell("policy.malicious, and none is ever suspended")
+    bench.tell("policy.malicious, and none is ever suspended")
     with _running({"ROVE_POLICIES__OFFENCES_MAX": str(_NEVER)}) as broker:
         some = _in_turns(broker, options, largest, options.malicious_rounds, options.malicious_s)
         yield from _harm("policy.malicious.unsuspended", some)
-    tell("policy.malicious, and nothing is ever stopped")
+    bench.tell("policy.malicious, and nothing is ever stopped")
     with _running(_LIMITLESS) as broker:
         # In one round, least harm first: what does not end is still there in the next.
         at_once = msgspec.structs.replace(options, harmful=0)
         some = _in_turns(broker, at_once, largest, 1, options.malicious_s)
         yield from _harm("policy.malicious.endless", some)
-    if (path := picture_of("malicious", options, _PICTURES)) is not None:
+    if (path := bench.plot("policy-malicious")) is not None:
         policy_plots.malicious(found, path)
 
 
 def _in_turns(
-    broker: Running, options: Options, point: Point, rounds: int, seconds: float
+    broker: Running, options: PolicyOptions, point: Point, rounds: int, seconds: float
 ) -> dict[str, list[Outcome]]:
     """Blind delivery, and each share of malicious subscribers, round by round."""
     rate, count = point
@@ -474,17 +461,18 @@ def _harm(
 # -- the worst ----------------------------------------------------------------------------------
 
 
-def _hostile(options: Options, tell: Tell) -> Iterator[Measure]:
+def _hostile(bench: PolicyBench) -> Iterator[Measure]:
+    options = bench.options
     for isolation in ("none", "process"):
         group = f"policy.hostile.{isolation}"
         with _running({"ROVE_POLICIES__ISOLATION": isolation}) as broker:
             for case in (policy_hostile.QUIET, *options.hostile_cases):
-                tell(f"{group}.{case}")
+                bench.tell(f"{group}.{case}")
                 yield from policy_hostile.bystanders(
                     broker.port, group, case, options.hostile_sessions, options.hostile_s
                 )
             for case in options.hostile_cases:
-                tell(f"{group}, a victim beside {case}")
+                bench.tell(f"{group}, a victim beside {case}")
                 yield from policy_hostile.victim(
                     broker.port, f"{group}.{case}", case, options.attackers, options.hostile_s
                 )
@@ -493,24 +481,26 @@ def _hostile(options: Options, tell: Tell) -> Iterator[Measure]:
 # -- speed --------------------------------------------------------------------------------------
 
 
-def _speed(options: Options, tell: Tell) -> Iterator[Measure]:
-    yield from policy_speed.measures(options.speed)
+def _speed(bench: PolicyBench) -> Iterator[Measure]:
+    yield from policy_speed.measures(bench.options.speed)
 
 
-Part: TypeAlias = Callable[[Options, Tell], Iterator[Measure]]
-
-PARTS: Final[dict[str, Part]] = {
-    "overhead": _overhead,
-    "link": _link,
-    "battery": _battery,
-    "malicious": _malicious,
-    "hostile": _hostile,
-    "speed": _speed,
-}
-"""Each part by its name, in the order in which they are measured."""
-_PICTURES: Final = {
-    "overhead": "policy-overhead.png",
-    "link": "policy-link.png",
-    "battery": "policy-battery.png",
-    "malicious": "policy-malicious.png",
-}
+SUITE: Final = Suite(
+    name="policy",
+    parts={
+        "overhead": _overhead,
+        "link": _link,
+        "battery": _battery,
+        "malicious": _malicious,
+        "hostile": _hostile,
+        "speed": _speed,
+    },
+    options=PolicyOptions(),
+    quick=QUICK,
+    full=FULL,
+    accepts={
+        "seconds": Setting("hostile_s", parts=("hostile",)),
+        "plots": Setting("plots", parts=("overhead", "link", "battery", "malicious")),
+    },
+    needs_linux_to="reads CPU times from /proc",
+)

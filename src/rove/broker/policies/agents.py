@@ -41,18 +41,16 @@ from rove.policy.accounts import Account
 from rove.policy.agents import Agent, StoredAgent
 from rove.policy.compiler import Policy
 from rove.policy.jobs import (
+    CallResult,
     CompileResult,
-    Completed,
     CompressionRequest,
     CompressionResult,
     Deferred,
-    OutputMessage,
-    RunResult,
     Stopped,
     Workers,
 )
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import IncomingMessage
+from rove.policy.messages import Completed, IncomingMessage, OutputMessage
 from rove.policy.pool import FinishedJob, Pool
 
 Isolation = Literal["none", "process"]
@@ -495,7 +493,7 @@ class Agents:
         if self._context.faults.attempt("answer of a worker", self._answered, ready, client=client):
             return
         subscriber = slot.session.subscriber
-        if isinstance(ready.answer, RunResult) and subscriber is not None:
+        if isinstance(ready.answer, CallResult) and subscriber is not None:
             self._free(subscriber)
         self._pass_over(slot, pending)
 
@@ -539,7 +537,7 @@ class Agents:
         if slot.waiting and slot.waiting[0] is pending and self._is_decided(slot, pending, ready):
             self._had_first(slot)
             self._go_on(slot)
-        if isinstance(ready.answer, RunResult) and slot.session.subscriber is not None:
+        if isinstance(ready.answer, CallResult) and slot.session.subscriber is not None:
             self._next_turn(slot.session.subscriber)
 
     def _next_turn(self, subscriber: SubscriberContext) -> None:
@@ -570,7 +568,7 @@ class Agents:
         if answer.is_lost:
             stopped = (
                 answer.result
-                if isinstance(answer, RunResult)
+                if isinstance(answer, CallResult)
                 else Stopped(answer.kind, answer.text)
             )
             self._settle(slot, pending, stopped, self._context.now, is_lost=True)

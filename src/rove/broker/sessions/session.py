@@ -45,9 +45,9 @@ from rove.mqtt.topics import split_shared
 from rove.policy.accounts import Account
 from rove.policy.agents import Agent
 from rove.policy.automatic_variables import SentCounter
-from rove.policy.jobs import CompressionRequest, CompressionResult, RunJob, UserProperties
+from rove.policy.jobs import CallJob, CompressionRequest, CompressionResult
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import IncomingMessage
+from rove.policy.messages import IncomingMessage, UserProperties
 from rove.policy.view import PolicyView
 
 ALIASES_NONE: dict[int, str] = {}
@@ -576,13 +576,13 @@ class PolicySlot:
         arrived: IncomingMessage,
         limits: PolicyLimits,
         light: tuple[int, int],
-    ) -> RunJob:
+    ) -> CallJob:
         """The job of a worker for a pending decision; the pool numbers it.
 
         `light` are the steps and the milliseconds after which it is restarted as a long one.
         """
         session, agent = self.session, self.agent
-        return RunJob(
+        return CallJob(
             0,
             agent.policy.text,
             arrived.topic,

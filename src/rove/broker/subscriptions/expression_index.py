@@ -19,11 +19,10 @@ from rove.broker.sessions.session import Session, Subscription
 from rove.broker.steps import Steps
 from rove.broker.subscriptions.interest import Interest
 from rove.broker.subscriptions.routes import NOBODY, MatchResult, PublicationBatch, RankedHit
-from rove.elastic.arrangements import SubscriptionSource
-from rove.elastic.commands import MatchRow
+from rove.elastic.commands import MatcherProcesses, MatchRow
 from rove.elastic.coordinator import Coordinator, TicketResult
 from rove.elastic.elasticity import ElasticitySettings
-from rove.elastic.ports import MatcherProcesses
+from rove.elastic.layouts import SubscriptionSource
 from rove.elastic.reconfiguration import Reconfigurer
 from rove.lang.errors import LanguageError
 from rove.match.cell import Cell, CellSubscription, check

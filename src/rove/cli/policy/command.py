@@ -30,7 +30,14 @@ from rove.errors import UsageError
 from rove.policy.compiler import compiled
 from rove.policy.errors import PolicyError
 from rove.policy.limits import PolicyLimits
-from rove.policy.trial import MessageLine, StateLine, Trial, TrialError, TrialResult, read_line
+from rove.policy.trial import (
+    MessageLine,
+    PolicyTrial,
+    StateLine,
+    TrialError,
+    TrialResult,
+    read_line,
+)
 
 _EXIT_LINES_LEFT_OUT = 2
 _COMPLAINTS_SHOWN_MAX = 20
@@ -165,7 +172,7 @@ def _moment(written: str) -> float:
 def _run_test(arguments: argparse.Namespace) -> int:
     if arguments.file == arguments.messages == STDIN:
         raise UsageError("only one of the two files can be standard input")
-    trial = Trial(
+    trial = PolicyTrial(
         read_policy(arguments.file),
         read_object(arguments.state, "--state"),
         automatic=[name.strip() for name in arguments.automatic.split(",") if name.strip()],
@@ -188,7 +195,7 @@ def _limits(arguments: argparse.Namespace) -> PolicyLimits:
 class _Testing:
     """One run: shows each message, and counts."""
 
-    def __init__(self, arguments: argparse.Namespace, trial: Trial) -> None:
+    def __init__(self, arguments: argparse.Namespace, trial: PolicyTrial) -> None:
         self._arguments = arguments
         self._trial = trial
         self._style = terminal_style(is_terminal=is_terminal(), is_brief=arguments.brief)

@@ -5,10 +5,10 @@ Raw metrics arrive in two ways: as readings that are already in the database
 have the label `channel`.
 
 The broker logs its counters and gauges to the lake, a row every few seconds
-(`rove.serve.metrics.log`). Here the rows are split into readings, one for each series, and rolled
-up (`rove.metrics.rollups`). Spark is not used: an hour of a broker is 360 rows, a single process
-writes all roll-ups, and passing rows of 80 series through the JVM, which compared each as a map
-with the one before, took ten times as long as all the rest.
+(`rove.serve.metrics.recording`). Here the rows are split into readings, one for each series, and
+rolled up (`rove.metrics.rollups`). Spark is not used: an hour of a broker is 360 rows, a single
+process writes all roll-ups, and passing rows of 80 series through the JVM, which compared each as a
+map with the one before, took ten times as long as all the rest.
 
 **Increases of counters.** A counter starts at zero with every life of the broker. The increase
 between two rows of a life is their difference; before the first row of a life it is the row's

@@ -40,16 +40,14 @@ from rove.policy.automatic_variables import OWN
 from rove.policy.compiler import compiled
 from rove.policy.errors import PolicyError
 from rove.policy.jobs import (
-    Completed,
     CompressionJob,
     CompressionRequest,
     CompressionResult,
     Deferred,
-    OutputMessage,
     Stopped,
 )
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import IncomingMessage
+from rove.policy.messages import Completed, IncomingMessage, OutputMessage
 from rove.policy.worker import result_of
 
 MACHINE: Final = frozenset(("time", "share", "crowded"))

@@ -85,7 +85,7 @@ class CommitsError(RoveError):
     """The file holds no valid record."""
 
 
-class Verdict(NamedTuple):
+class CommitCheck(NamedTuple):
     """What the two numbers say of each other."""
 
     fault: str = ""
@@ -114,7 +114,7 @@ def recorded(folder: Path) -> Recorded | None:
     return max(found, key=lambda slot: slot.mark.number)
 
 
-def judge(folder: Path, kept: Mark | None) -> Verdict:
+def check_commits(folder: Path, kept: Mark | None) -> CommitCheck:
     """Whether the database, whose last group is `kept`, has all that was acknowledged.
 
     A database without a mark is new, or was written by a Rove that kept none.
@@ -123,24 +123,26 @@ def judge(folder: Path, kept: Mark | None) -> Verdict:
     try:
         told = recorded(folder)
     except CommitsError as error:
-        return Verdict(f"{error}; {unknown}")
+        return CommitCheck(f"{error}; {unknown}")
     if told is None:
         if kept is None:
-            return Verdict()
-        return Verdict(f"{folder / FILE_NAME} is missing; {unknown}")
+            return CommitCheck()
+        return CommitCheck(f"{folder / FILE_NAME} is missing; {unknown}")
     mark = told.mark
     if kept is None:
-        return Verdict(_behind(folder, kept, mark), mark.number) if mark.number else Verdict()
+        return (
+            CommitCheck(_behind(folder, kept, mark), mark.number) if mark.number else CommitCheck()
+        )
     if kept.history != mark.history:
-        return Verdict(
+        return CommitCheck(
             f"the database in {folder} and {FILE_NAME} are not of one history"
             f" (group {kept.number:,} of {kept.at}, and group {mark.number:,} of {mark.at});"
             f" {unknown}"
         )
     if kept.number >= mark.number:
-        return Verdict()
+        return CommitCheck()
     is_expected = not told.is_flushed and told.boot != boot_id()
-    return Verdict(_behind(folder, kept, mark), mark.number - kept.number, is_expected)
+    return CommitCheck(_behind(folder, kept, mark), mark.number - kept.number, is_expected)
 
 
 def _behind(folder: Path, kept: Mark | None, mark: Mark) -> str:

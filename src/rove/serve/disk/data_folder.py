@@ -1,8 +1,8 @@
-"""The data folder: making it, locking it, what its files must be, and what is said if they are not.
+"""The data folder: made, locked, checked, and explained to people when it cannot be used.
 
-One process at a time has a folder. What is in it is private to the user that the broker runs as.
-Nothing is changed before everything has been looked at: what is refused stays as it was.
-`rove.serve.disk.store` works on the folder; `rove doctor` looks at it, by the same functions.
+One process at a time has a folder. Its contents are private to the user of the broker. Nothing is
+changed before everything was checked: what is refused stays as it was. `rove.serve.disk.store`
+works on the folder; `rove doctor` examines it with the same functions.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import mmap
 import os
 import shutil
 import sqlite3
@@ -17,16 +18,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from rove.base.files import sync
+from rove.base.files import (
+    FILE_MODES,
+    FOLDER_MODES,
+    PRIVATE,
+    private_opener,
+    set_mode,
+    sync,
+    write_whole,
+)
 from rove.broker.storage.journal import INTEGER_TABLES, TABLES, Key
 from rove.errors import RoveError
 from rove.serve.disk.commits import FILE_NAME as COMMITS_NAME
-from rove.serve.disk.commits import Mark, Verdict, judge, new_history
-from rove.serve.disk.index_file import NAME as INDEX_NAME
-from rove.serve.disk.privacy import FILE_MODES, FOLDER_MODES, private_opener, set_mode
+from rove.serve.disk.commits import CommitCheck, Mark, check_commits, new_history
 
 SCHEMA_VERSION: Final = 2
 FILE_NAME: Final = "rove.db"
+INDEX_NAME: Final = "index.rove"
 FOREIGN_WAIT_S: Final = 1.0
 """How long a commit waits for another program that has locked the file, a backup for example."""
 
@@ -42,7 +50,7 @@ _PRIVATE_FILES: Final = {
     "lock.pid",
 }
 _OWN: Final = _PRIVATE_FILES | {"lake", "matchers"}
-"""What a folder of ours holds."""
+"""Everything that a data folder contains."""
 
 _log = logging.getLogger(__name__)
 
@@ -52,11 +60,11 @@ class StoreError(RoveError):
 
 
 class LossError(StoreError):
-    """The database lacks what was acknowledged, or may lack it."""
+    """The database has lost acknowledged changes, or may have."""
 
 
 def make_folder(folder: Path) -> None:
-    """Let there be a folder that can be used; StoreError with the reason if there cannot be."""
+    """Make sure that there is a usable folder; StoreError says why not."""
     try:
         folder.mkdir(mode=FOLDER_MODES["owner"], parents=True, exist_ok=True)
     except FileExistsError:
@@ -80,9 +88,9 @@ def refusal(folder: Path) -> str:
 
 
 def make_private(folder: Path, mode: int) -> None:
-    """Keep others from reading what is there already, and say what they could read before.
+    """Make existing files private, and log which others could read before.
 
-    A folder that holds other things as well, a home for example, keeps its rights.
+    A folder with other contents too, a home for example, keeps its permissions.
     """
     files = [path for path in folder.iterdir() if path.name in _PRIVATE_FILES]
     changed = [path.name for path in files if set_mode(path, FILE_MODES["owner"])]
@@ -132,9 +140,9 @@ def _held(folder: Path, holder: Path) -> str:
 
 
 def make_file(file: Path) -> None:
-    """Let there be a file with our tables.
+    """Make sure that there is a database with our tables.
 
-    It gets its name when it is complete: so an empty or headless file is always damage.
+    It is renamed when it is complete, so an empty file, or one without a header, is always damage.
     """
     if file.exists():
         return
@@ -153,9 +161,9 @@ def make_file(file: Path) -> None:
 
 
 def checked_mark(file: Path, accept_loss: bool) -> Mark:
-    """The group that a database goes on from. Looks only: what is refused stays as it is."""
+    """The last group of a database, if it may be used; nothing is changed."""
     kept = read_mark(file) if file.exists() else None
-    verdict = judge(file.parent, kept)
+    verdict = check_commits(file.parent, kept)
     if verdict.fault:
         if not accept_loss and not verdict.is_expected:
             raise LossError(f"{verdict.fault}; {_ACCEPT}")
@@ -168,8 +176,8 @@ def checked_mark(file: Path, accept_loss: bool) -> Mark:
     return kept
 
 
-def _accepted(kept: Mark | None, verdict: Verdict) -> Mark:
-    """The beginning of another history, which knows of the loss."""
+def _accepted(kept: Mark | None, verdict: CommitCheck) -> Mark:
+    """The beginning of another history, which records the loss."""
     begin = new_history()
     if kept is not None:
         begin = kept._replace(history=begin.history)
@@ -179,15 +187,15 @@ def _accepted(kept: Mark | None, verdict: Verdict) -> Mark:
 
 
 def read_mark(file: Path) -> Mark | None:
-    """The last group that a database has; None if it never counted them.
+    """The last group in a database; None if it is from a version that did not count them.
 
-    A file that is not ours or not ours yet is refused. It is opened for reading only: the last
-    connection that may write would empty the write-ahead log, with all that is still to be saved
-    behind a damaged frame.
+    A file of another program, or of a newer Rove, is refused. It is opened for reading only: a
+    connection that may write would empty the write-ahead log when it is closed, with all that
+    could still be saved behind a damaged frame.
     """
     if file.stat().st_size == 0:
         raise StoreError(f"{file} is damaged: it is empty; {_REPAIR}")
-    with contextlib.closing(_connect_to_look(file)) as connection:
+    with contextlib.closing(_connect_read_only(file)) as connection:
         names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         if "schema" not in names:
             raise StoreError(f"{file} holds data of another program; name another folder")
@@ -209,7 +217,7 @@ PUT_MARK: Final = f"INSERT OR REPLACE INTO last_commit VALUES (0{',?' * len(Mark
 
 
 def make_tables(connection: sqlite3.Connection) -> None:
-    """Those that are not there yet, in one commit. From then on an older Rove refuses the file."""
+    """Make missing tables, in one commit. From then on an older Rove refuses the file."""
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("CREATE TABLE IF NOT EXISTS schema (version INTEGER NOT NULL)")
     connection.execute(
@@ -234,14 +242,14 @@ def connect(file: Path | str, wait_s: float = FOREIGN_WAIT_S) -> sqlite3.Connect
     return sqlite3.connect(
         file,
         timeout=wait_s,
-        isolation_level=None,  # transactions begin and end where we say so
-        check_same_thread=False,  # our locks see to that
+        isolation_level=None,  # we begin and end transactions
+        check_same_thread=False,  # our locks take care of that
         uri=isinstance(file, str),
-        cached_statements=32,  # there is one per group size, and some are long
+        cached_statements=32,  # one per group size, and some are long
     )
 
 
-def _connect_to_look(file: Path) -> sqlite3.Connection:
+def _connect_read_only(file: Path) -> sqlite3.Connection:
     return connect(f"{file.absolute().as_uri()}?mode=ro")
 
 
@@ -262,12 +270,12 @@ def unusable(folder: Path, error: OSError | sqlite3.Error) -> str:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """SQLite's own code; the higher bits only say where."""
+    """SQLite's primary code, without the bits for details."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def _is_full(file: Path, error: sqlite3.Error) -> bool:
-    """Whether room is what is missing: SQLite says so in one place, and in another only fails."""
+    """Whether the disk is full: in some places SQLite reports only an I/O error."""
     if _code(error) == sqlite3.SQLITE_IOERR:
         with contextlib.suppress(OSError):
             return shutil.disk_usage(file.parent).free < _FREE_BYTES_MIN
@@ -290,14 +298,14 @@ def unwritable(file: Path, error: sqlite3.Error) -> str:
     return f"cannot write to {file}: {error}; see to its disk"
 
 
-# --- looking only -----------------------------------------------------------------------------
+# --- examining a database -----------------------------------------------------------------------
 
 
-class Look:
-    """A database that is only looked at, in the state in which a start would take it up."""
+class DatabaseReader:
+    """A database opened for reading only, in the state that a start would load."""
 
     def __init__(self, file: Path, mark: Mark, connection: sqlite3.Connection) -> None:
-        """Use `looked_at`."""
+        """Use `opened_to_read`."""
         self.file = file
         self.mark = mark
         self._connection = connection
@@ -305,11 +313,11 @@ class Look:
         self._tables = {name for (name,) in names}
 
     def load(self, table: str) -> Iterator[tuple[Key, bytes]]:
-        """As of a store, which would make tables that are not there yet."""
+        """All rows of a table; none if it is missing, where a store would make it."""
         return rows_in(self._connection, self.file, table) if table in self._tables else iter(())
 
     def damage(self, *, is_thorough: bool) -> str | None:
-        """What SQLite finds wrong with its pages; thoroughly, with the order of all rows too."""
+        """The damage that SQLite finds in its pages; if thorough, also in the order of all rows."""
         check = "integrity_check" if is_thorough else "quick_check"
         try:
             [(found,)] = self._connection.execute(f"PRAGMA {check}(1)").fetchall()
@@ -319,16 +327,16 @@ class Look:
 
 
 @contextlib.contextmanager
-def looked_at(folder: Path) -> Iterator[Look]:
-    """Look at a database as a start does, and change nothing; StoreError where that would stop."""
+def opened_to_read(folder: Path) -> Iterator[DatabaseReader]:
+    """Open a database as a start does, but change nothing; StoreError if a start would fail."""
     if reason := refusal(folder):
         raise StoreError(f"cannot use the data folder {folder}: {reason}")
     file = folder / FILE_NAME
     with contextlib.closing(locked(folder)):
         try:
             mark = checked_mark(file, accept_loss=False)
-            with contextlib.closing(_connect_to_look(file)) as connection:
-                yield Look(file, mark, connection)
+            with contextlib.closing(_connect_read_only(file)) as connection:
+                yield DatabaseReader(file, mark, connection)
         except sqlite3.Error as error:
             raise StoreError(unreadable(file, error)) from error
 
@@ -343,5 +351,33 @@ def rows_in(connection: sqlite3.Connection, file: Path, table: str) -> Iterator[
     except sqlite3.Error as error:
         raise StoreError(unreadable(file, error)) from error
     finally:
-        with contextlib.suppress(sqlite3.Error):  # it may be let go after its connection
+        with contextlib.suppress(sqlite3.Error):  # its connection may be closed already
             cursor.close()
+
+
+# --- the index of the subscriptions ------------------------------------------------------------
+
+
+class IndexFile:
+    """The index of the subscriptions with expressions, so that a restart need not parse them.
+
+    It only saves time: everything in it can be made from the database, and a file that is old,
+    damaged or missing does no harm (`rove.broker.subscriptions.router` says why an old one cannot
+    mislead). With 100,000 subscriptions it has about 20 MB; loading it takes a tenth of a second,
+    parsing four.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / INDEX_NAME
+
+    def load(self) -> memoryview | None:
+        """The file, as a private mapping; None if there is none."""
+        try:
+            with self._path.open("rb") as file:
+                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+        except (OSError, ValueError):  # an empty file cannot be mapped
+            return None
+
+    def save(self, index: bytes) -> None:
+        """Replace the file."""
+        write_whole(self._path, [index], mode=PRIVATE)

@@ -33,6 +33,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from rove.base.files import FILE_MODES, FOLDER_MODES, Readers, make_folder, set_mode
 from rove.broker.storage.log import KIND as SUBSCRIPTIONS
 from rove.broker.storage.records import LogRow
 from rove.lake.compaction import compact_where_many
@@ -47,7 +48,6 @@ from rove.lake.log import (
 )
 from rove.lake.migration import is_old
 from rove.lake.storage import LakeError, Location, folder_of, resolved, told
-from rove.serve.disk.privacy import FILE_MODES, FOLDER_MODES, Readers, make_folder, set_mode
 from rove.serve.disk.store import Batch, LogRows, Store, Writer
 
 RETRY_DELAY_S: Final = 1.0
@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 _decoder = msgspec.msgpack.Decoder(LogRow)
 
 
-class Lake:
+class LakeAppender:
     """The broker's log as a Delta table. One thread at a time."""
 
     def __init__(
@@ -262,7 +262,7 @@ class LakeWriter:
 
     def __init__(
         self,
-        lake: Lake,
+        lake: LakeAppender,
         store: Store,
         writer: Writer,
         *,

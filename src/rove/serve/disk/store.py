@@ -44,7 +44,7 @@ from typing import Final, Literal, NamedTuple, Self, get_args
 
 import msgspec
 
-from rove.base.files import remove_unfinished
+from rove.base.files import FOLDER_MODES, remove_unfinished
 from rove.broker.storage.journal import TABLES, Changes, Key
 from rove.serve.disk.commits import Commits, Mark, new_history
 from rove.serve.disk.data_folder import (
@@ -65,7 +65,6 @@ from rove.serve.disk.data_folder import (
     unusable,
     unwritable,
 )
-from rove.serve.disk.privacy import FOLDER_MODES
 
 Durability = Literal["full", "process", "none"]
 """What a commit survives: everything; the death of the process; nothing (it is in memory)."""

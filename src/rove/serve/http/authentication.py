@@ -33,8 +33,8 @@ from rove.base.http import (
     requested_host,
 )
 from rove.broker.access import Identity
-from rove.serve.config import Tls
-from rove.serve.passwords import Door
+from rove.serve.config import TlsSettings
+from rove.serve.passwords import Authenticator
 from rove.serve.tls import user_of
 
 CHECKS_MAX = 4
@@ -45,10 +45,10 @@ PROOF = "x-rove"
 """A page may set this header only in requests to its own site: others would have to be allowed."""
 
 
-class Guests:
+class HttpAuthenticator:
     """Finds out who sends a request."""
 
-    def __init__(self, door: Callable[[], Door], tls: Tls) -> None:
+    def __init__(self, door: Callable[[], Authenticator], tls: TlsSettings) -> None:
         self._door = door
         self._tls = tls
         self._checks = asyncio.Semaphore(CHECKS_MAX)

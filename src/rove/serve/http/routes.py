@@ -2,7 +2,7 @@
 
 It decides nothing: a request is read, becomes packets of a client inside this process (see
 `rove.serve.http.in_process`), and what the broker answers is written as JSON. What it shows of the
-broker's inside comes from `inspection`, `explaining` and `metrics`.
+broker's inside comes from `inspection`, `explanations` and `metrics`.
 
 Which routes there are, and for whom, stands in `operations`.
 """
@@ -41,9 +41,9 @@ from rove.elastic.view import LAYOUTS, MatchersView
 from rove.metrics.recorder import RecorderState
 from rove.mqtt.packets import Properties, Publish, Reason
 from rove.mqtt.topics import name_fault, text_fault
-from rove.serve.http.authentication import Guests, cross_site_fault
-from rove.serve.http.events import EventStream, Subscriber
-from rove.serve.http.explaining import Question, answer
+from rove.serve.http.authentication import HttpAuthenticator, cross_site_fault
+from rove.serve.http.event_streams import EventStream, EventStreamClient
+from rove.serve.http.explanations import ExplainRequest, explained
 from rove.serve.http.in_process import Publishers, Refused
 from rove.serve.http.inspection import (
     channels,
@@ -56,7 +56,7 @@ from rove.serve.http.inspection import (
 from rove.serve.http.openapi import Operation, document, front_page, page
 from rove.serve.http.operations import OPERATIONS
 from rove.serve.http.requests import Query
-from rove.serve.http.subscribing import (
+from rove.serve.http.subscription_requests import (
     IDENTIFIER_MAX,
     SubscriptionBody,
     add,
@@ -119,7 +119,9 @@ class LayoutBody(msgspec.Struct):
 class Interface:
     """The handlers, and what they need."""
 
-    def __init__(self, shell: Shell, guests: Guests, health: Callable[[], list[str]]) -> None:
+    def __init__(
+        self, shell: Shell, guests: HttpAuthenticator, health: Callable[[], list[str]]
+    ) -> None:
         self._shell = shell
         self._guests = guests
         self._health = health
@@ -168,7 +170,7 @@ class Interface:
             )
         transport: asyncio.Transport = request.state.transport
         name = f"{_address(request)}:http"
-        subscriber = Subscriber(self._shell, name, identity, transport)
+        subscriber = EventStreamClient(self._shell, name, identity, transport)
         stream = EventStream(subscriber, transport, self._streams.discard)
         self._streams.add(stream)
         try:
@@ -337,8 +339,8 @@ class Interface:
 
     async def explain(self, request: Request, identity: Identity, _query: Query) -> Response:
         body = await self._body(request)
-        question = read_json(body, Question)
-        return json_answer(answer(self._shell.broker.view, question, identity))
+        question = read_json(body, ExplainRequest)
+        return json_answer(explained(self._shell.broker.view, question, identity))
 
     async def healthz(self, _request: Request, _identity: Identity, _query: Query) -> Response:
         reasons = self._health()

@@ -27,7 +27,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from rove.base.http_answers import BODY_S
-from rove.serve.http.authentication import Guests
+from rove.serve.http.authentication import HttpAuthenticator
 from rove.serve.http.websocket import MqttWebSocket
 from rove.serve.listener import stop_listening
 from rove.serve.shell import Shell
@@ -45,7 +45,9 @@ BUSY = (
 class Web:
     """All HTTP and HTTPS listeners of a broker."""
 
-    def __init__(self, shell: Shell, guests: Guests, make_app: Callable[[], ASGIApp]) -> None:
+    def __init__(
+        self, shell: Shell, guests: HttpAuthenticator, make_app: Callable[[], ASGIApp]
+    ) -> None:
         self._app_state = {"shell": shell, "guests": guests, "web": self}
         self._state = ServerState()
         self.connections: set[Any] = self._state.connections

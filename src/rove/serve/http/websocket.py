@@ -25,7 +25,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from rove.broker.sessions.session import Link
-from rove.serve.http.authentication import Guests, cross_site_fault
+from rove.serve.http.authentication import HttpAuthenticator, cross_site_fault
 from rove.serve.listener import peer_name, unsent_high
 from rove.serve.logs import events
 from rove.serve.shell import Shell
@@ -52,7 +52,7 @@ class MqttWebSocket(asyncio.Protocol):
     ) -> None:
         self._connections: set[Any] = server_state.connections
         self._shell: Shell = app_state["shell"]
-        self._guests: Guests = app_state["guests"]
+        self._guests: HttpAuthenticator = app_state["guests"]
         self._certificate: dict[str, object] | None = app_state.get("certificate")
         packet_bytes_max = self._shell.broker.view.limits.packet_bytes_max
         self._frames = ServerProtocol(

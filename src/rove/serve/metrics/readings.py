@@ -228,7 +228,7 @@ def gauges(
 ) -> Iterator[Gauge]:
     """What the broker holds at this moment."""
     view, pressure = broker.view, broker.backpressure
-    held = _held(view.sessions.values())
+    held = _session_sums(view.sessions.values())
     yield Gauge("connections_open", "connections, MQTT and in-process", len(view.links))
     yield Gauge("http_connections_open", "HTTP connections and WebSockets", http_connections)
     yield Gauge("event_streams_open", "clients of /subscribe", event_streams)
@@ -248,14 +248,14 @@ def gauges(
     yield Gauge("uptime_seconds", "since the broker started", time.monotonic() - started)
 
 
-class _Held(NamedTuple):
+class _SessionSums(NamedTuple):
     away: int
     queued: int
     bytes: int
     inflight: int
 
 
-def _held(sessions: Iterable[Session]) -> _Held:
+def _session_sums(sessions: Iterable[Session]) -> _SessionSums:
     """Summed over all sessions in one go: there may be many, and the broker waits for it."""
     away = queued = queued_bytes = inflight = 0
     for session in sessions:
@@ -266,4 +266,4 @@ def _held(sessions: Iterable[Session]) -> _Held:
             queued_bytes += session.queue_bytes
         if session.inflight:
             inflight += len(session.inflight)
-    return _Held(away, queued, queued_bytes, inflight)
+    return _SessionSums(away, queued, queued_bytes, inflight)

@@ -1,28 +1,41 @@
-"""The broker's metrics into the metrics database, at every interval, without the broker noticing.
+"""The history of the broker's metrics: rows in the lake, and readings in the metrics database.
 
-The event loop takes a snapshot, gives each figure its name and puts it into a recorder
-(`rove.metrics.recorder`), whose thread does the rest: 0.1 ms of the loop's time in each interval
-with a hundred sessions, 0.7 ms with ten thousand. That is next to nothing, so names are given here
-and not in the thread, where they would only wait for the same lock of the interpreter.
+`/metrics` shows the present only. A channel that keeps metrics gets a row at every interval,
+through the same log as publications: it has a position, is in the lake once, and waits in the store
+while the lake cannot be written. For the database, the event loop takes a snapshot, gives each
+figure its name and puts it into a recorder (`rove.metrics.recorder`), whose thread does the rest.
 
-Which metrics are recorded is asked once for each name. Snapshots are taken in the middle of
-intervals, as those for the lake (`rove.serve.metrics.log`), so that every interval of ten seconds
-has as many.
+Counters begin at zero with every start of the broker. So a row carries the id of the start that it
+belongs to (`id`) and its number since then, and from the totals of two rows a reader can compute
+how much was counted between them, whatever happened in between. What was counted after the last row
+before a crash is lost; a broker that is stopped writes a last one.
+
+Snapshots are taken in the middle of intervals (0:05, 0:15, … for ten seconds): sums by intervals
+find one in each, however late a turn of the loop may be. A row takes 0.05 ms and is 1.5 KB before
+compression. A snapshot for the database takes 0.1 ms of the event loop with a hundred sessions and
+0.7 ms with ten thousand; that is so little that names are given there and not in the thread, where
+they would wait for the interpreter's lock. Whether a metric is recorded is decided once per name.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 
+import msgspec
+
+from rove.broker.storage.records import LogRow
 from rove.errors import RoveError
 from rove.metrics.recorder import Recorder, RecorderState
 from rove.metrics.records import Reading, labels_of, labels_text, split_series
-from rove.serve.config import Metrics
-from rove.serve.metrics.log import wait_s
+from rove.serve.config import MetricsSettings
 from rove.serve.metrics.readings import Metric, metric_values
+from rove.serve.shell import Shell
 
+KIND = "metrics"
 DRAIN_S = 2.0
 """How long stopping waits for the database."""
 
@@ -32,7 +45,7 @@ class RecordingError(RoveError):
 
 
 def check_place(place: str) -> None:
-    """Refuse what will never work; a database that is away may come back, and is no error."""
+    """Refuse a database that can never work; one that is down at the moment may come back."""
     if not place:
         return
     try:
@@ -45,44 +58,87 @@ def check_place(place: str) -> None:
     url_of(place)
 
 
-class MetricsRecording:
-    """Records metrics at every interval, and at the end."""
+class _Snapshots(ABC):
+    """Takes a snapshot of the metrics in the middle of every interval, and when it is stopped."""
 
-    def __init__(self, settings: Metrics, metrics_now: Callable[[], Iterable[Metric]]) -> None:
-        self._settings = settings
+    def __init__(self, metrics_now: Callable[[], Iterable[Metric]], every_s: float) -> None:
         self._metrics_now = metrics_now
-        keep_raw_s = settings.keep_raw_hours * 3_600 or None
-        self._recorder = Recorder(settings.database, settings.buffer, keep_raw_s=keep_raw_s)
-        self._names: dict[str, tuple[str, str] | None] = {}
-        """Metric and labels of a series; None if it is not recorded."""
+        self._every_s = every_s
         self._now: Callable[[], float]
         self._task: asyncio.Task[None] | None = None
 
     def start(self, now: Callable[[], float]) -> None:
-        """Record from now on, by this clock."""
+        """Take snapshots from now on, by this clock."""
         self._now = now
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Record a last time, and no more."""
+        """Take a last snapshot."""
         if self._task is not None:
             self._task.cancel()
-            self._record()
-        await asyncio.to_thread(self._recorder.close, DRAIN_S)
-
-    def state(self) -> RecorderState:
-        """How it goes."""
-        return self._recorder.state()
+            self._take(metric_values(self._metrics_now()))
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(wait_s(self._now(), self._settings.every_s))
-            self._record()
+            await asyncio.sleep(wait_s(self._now(), self._every_s))
+            self._take(metric_values(self._metrics_now()))
 
-    def _record(self) -> None:
+    @abstractmethod
+    def _take(self, values: dict[str, float]) -> None:
+        """Keep a snapshot, by series."""
+
+
+class MetricsLog(_Snapshots):
+    """Writes metrics into the log, and so into the lake."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        metrics_now: Callable[[], Iterable[Metric]],
+        channels: Sequence[str],
+        every_s: float,
+    ) -> None:
+        super().__init__(metrics_now, every_s)
+        self._shell = shell
+        self._channels = channels
+        self._start_id = secrets.token_hex(8)
+        self._rows = 0
+
+    def _take(self, values: dict[str, float]) -> None:
+        broker = self._shell.broker
+        self._rows += 1
+        payload = msgspec.json.encode({"row": self._rows, "values": values})
+        at = max(self._now(), broker.view.now)
+        for channel in self._channels:
+            broker.log(LogRow(KIND, channel, at, id=self._start_id, payload=payload))
+        self._shell.wake()
+
+
+class MetricsRecording(_Snapshots):
+    """Writes metrics into the metrics database."""
+
+    def __init__(
+        self, settings: MetricsSettings, metrics_now: Callable[[], Iterable[Metric]]
+    ) -> None:
+        super().__init__(metrics_now, settings.every_s)
+        self._settings = settings
+        keep_raw_s = settings.keep_raw_hours * 3_600 or None
+        self._recorder = Recorder(settings.database, settings.buffer, keep_raw_s=keep_raw_s)
+        self._names: dict[str, tuple[str, str] | None] = {}
+        """Metric and labels of a series; None if it is not recorded."""
+
+    async def stop(self) -> None:
+        await super().stop()
+        await asyncio.to_thread(self._recorder.close, DRAIN_S)
+
+    def state(self) -> RecorderState:
+        """How many readings were written, dropped and still wait."""
+        return self._recorder.state()
+
+    def _take(self, values: dict[str, float]) -> None:
         at, names = self._now(), self._names
         readings = []
-        for series, value in metric_values(self._metrics_now()).items():
+        for series, value in values.items():
             if series not in names:
                 names[series] = self._name(series)
             name = names[series]
@@ -101,3 +157,12 @@ class MetricsRecording:
 
 def _fits(metric: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(metric, pattern) for pattern in patterns)
+
+
+def wait_s(now_s: float, every_s: float) -> float:
+    """The time until the middle of the next interval without a snapshot.
+
+    Timers and the clock disagree a little: the last snapshot may be from just before the middle.
+    """
+    rest_s = every_s - (now_s - every_s / 2) % every_s
+    return rest_s if rest_s >= every_s / 2 else rest_s + every_s

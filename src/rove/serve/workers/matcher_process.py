@@ -37,6 +37,7 @@ import msgspec
 
 from rove.base.files import PRIVATE, write_whole
 from rove.base.processes import end_with
+from rove.elastic.cell_host import CellHost
 from rove.elastic.commands import (
     Add,
     AnyCommand,
@@ -52,7 +53,6 @@ from rove.elastic.commands import (
     encoded_replies,
     encoded_rows,
 )
-from rove.elastic.hosts import CellHost
 from rove.match import engine
 from rove.match.matcher import Work
 from rove.serve.workers.children import HEADER, read_frame

@@ -42,8 +42,13 @@ import msgspec
 
 from rove.base.files import remove_unfinished
 from rove.base.processes import Reaper, exit_reason
-from rove.elastic.commands import AnyCommand, Replies, decoded_replies, encoded_commands
-from rove.elastic.ports import MatcherListener
+from rove.elastic.commands import (
+    AnyCommand,
+    MatcherListener,
+    Replies,
+    decoded_replies,
+    encoded_commands,
+)
 from rove.serve.workers import matcher_start
 from rove.serve.workers.children import Child, Unreadable, spawned
 from rove.serve.workers.matcher_process import asks, mapped, save

@@ -39,6 +39,8 @@ import msgspec
 from rove.base.processes import NICE, end_with, lower_priority
 from rove.policy.images import Deadline, no_deadline
 from rove.policy.jobs import (
+    CallJob,
+    CallResult,
     CompileJob,
     CompileResult,
     CompressionJob,
@@ -46,8 +48,6 @@ from rove.policy.jobs import (
     CompressionResult,
     Job,
     JobResult,
-    RunJob,
-    RunResult,
     Stopped,
 )
 from rove.policy.limits import PolicyLimits
@@ -156,7 +156,7 @@ class PolicyWorker:
         if not isinstance(job, CompileJob):
             time_ms = job.time_ms if isinstance(job, CompressionJob) else job.limits.time_ms
             self._pictures.is_late = deadline(time.perf_counter, time_ms)
-        is_brief = isinstance(job, RunJob) and job.cpu_ms
+        is_brief = isinstance(job, CallJob) and job.cpu_ms
         # A job with a limit of processor time is not blamed for a busy machine.
         clock = time.thread_time if is_brief else time.perf_counter
         try:
@@ -177,7 +177,7 @@ def _failure(job: Job, text: str, *, is_memory: bool = False) -> JobResult:
         return CompileResult(job.number, None, text)
     if isinstance(job, CompressionJob):
         return CompressionResult(job.number, b"", text, kind="memory" if is_memory else "error")
-    return RunResult(job.number, Stopped("memory" if is_memory else "error", text))
+    return CallResult(job.number, Stopped("memory" if is_memory else "error", text))
 
 
 _REHEARSED: Final = """
@@ -202,7 +202,7 @@ def rehearse(worker: PolicyWorker) -> None:
         for wish in (CompressionRequest(image, bytes_max=600), CompressionRequest(image[:-40], 10)):
             worker.answered(_order(CompressionJob(0, wish)))
         payload = {"x": 6, "kind": "car", "image": base64.b64encode(image).decode()}
-        job = RunJob(
+        job = CallJob(
             0, _REHEARSED, "a", msgspec.json.encode(payload), (("k", "v"),), {"y": 1},
             ("battery",), {}, 1e9, PolicyLimits(),
         )  # fmt: skip

@@ -19,7 +19,7 @@ WORKERS_MIN: Final = 2
 """Workers there may be on the smallest machine: long jobs leave one to the others."""
 
 
-class Policies(PolicyLimits, frozen=True, forbid_unknown_fields=True):
+class PolicySettings(PolicyLimits, frozen=True, forbid_unknown_fields=True):
     """A few lines of code per subscriber that decide what it is sent, and what they may use. What
     goes beyond a limit is stopped: that message is not sent, and the subscriber is told."""
 

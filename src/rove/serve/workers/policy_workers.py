@@ -44,20 +44,20 @@ import msgspec
 from rove.base.processes import Reaper, exit_reason
 from rove.lang.values import are_finite
 from rove.policy.jobs import (
+    CallJob,
+    CallResult,
     CompileJob,
     CompileResult,
-    Completed,
     CompressionJob,
     CompressionResult,
     Job,
     JobListener,
     JobResult,
     LostKind,
-    RunJob,
-    RunResult,
     Stopped,
 )
 from rove.policy.limits import MIB, REASON_CHARS_MAX, PolicyLimits
+from rove.policy.messages import Completed
 from rove.serve.logs import events
 from rove.serve.workers import policy_process
 from rove.serve.workers.children import HEADER, Child, Unreadable, read_frame, spawned
@@ -90,7 +90,7 @@ _answers: Final = msgspec.msgpack.Decoder(JobResult)
 _hellos: Final = msgspec.msgpack.Decoder(Hello)
 _encoder: Final = msgspec.msgpack.Encoder()
 
-_TRIAL: Final = RunJob(
+_TRIAL: Final = CallJob(
     1, "def arrived(m, me):\n    return m", "t", b"{}", (), {}, (), {}, 0.0, PolicyLimits()
 )
 
@@ -407,7 +407,7 @@ def tried() -> tuple[tuple[str, ...], float]:
         process.kill()
         process.wait()
     ran = _answers.decode(answer[1])
-    if not isinstance(ran, RunResult) or not isinstance(ran.result, Completed):
+    if not isinstance(ran, CallResult) or not isinstance(ran.result, Completed):
         raise OSError(f"a worker answered {ran}")
     return _hellos.decode(hello[1]).missing, time.perf_counter() - began
 
@@ -428,7 +428,7 @@ def fits(answer: JobResult, job: Job) -> bool:
         )
     if isinstance(job, CompileJob):
         return isinstance(answer, CompileResult)
-    if not isinstance(answer, RunResult):
+    if not isinstance(answer, CallResult):
         return False
     result = answer.result
     if isinstance(result, Stopped):
@@ -442,7 +442,7 @@ def fits(answer: JobResult, job: Job) -> bool:
     )
 
 
-def _are_sent(result: Completed, job: RunJob) -> bool:
+def _are_sent(result: Completed, job: CallJob) -> bool:
     """Whether a call can have these outputs."""
     outputs = result.outputs
     if result.passes:

@@ -28,9 +28,8 @@ from rove.client.devices import (
 from rove.policy.agents import Agent
 from rove.policy.automatic_variables import NETWORK, USUAL, network_share
 from rove.policy.compiler import Policy
-from rove.policy.jobs import OutputMessage
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import IncomingMessage
+from rove.policy.messages import IncomingMessage, OutputMessage
 from rove.world.feeds.audiences import AudienceNotification
 from rove.world.runs.scenarios import DeviceSettings
 
