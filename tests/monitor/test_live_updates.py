@@ -1,4 +1,4 @@
-"""Pages: late, slow, hostile and many, on a hub that hears what a stage would say."""
+"""Pages: late, slow, hostile and many, on a hub that hears what a process would say."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ class Recorded:
 
 
 class World:
-    """Says to a hub what a stage would."""
+    """Says to a hub what a process would."""
 
     def __init__(self, hub: LiveUpdates) -> None:
         self.hub = hub
@@ -82,7 +82,7 @@ class World:
 
 
 class Silent:
-    """A stage on which nobody plays; what it is asked is kept."""
+    """A process on which nobody plays; what it is asked is kept."""
 
     pid = 1
 
@@ -104,7 +104,7 @@ async def may() -> str | None:
 def with_hub(check: Callable[[LiveUpdates, World], Awaitable[None]]) -> None:
     async def run() -> None:
         hub = LiveUpdates(yard())
-        hub._stage = Silent()  # type: ignore[assignment]
+        hub._process = Silent()  # type: ignore[assignment]
         await asyncio.wait_for(check(hub, World(hub)), PATIENCE_S)
 
     asyncio.run(run())
@@ -260,16 +260,16 @@ def test_another_world_is_told_before_its_frames() -> None:
     with_hub(check)
 
 
-def test_what_pages_select_is_asked_of_the_stage_once() -> None:
+def test_a_selection_of_several_pages_is_requested_once() -> None:
     async def check(hub: LiveUpdates, world: World) -> None:
         world.begin()
-        stage: Any = hub._stage
+        process: Any = hub._process
         one, two = Open(hub), Open(hub)
         await one.hear(type="watch", select="player1")
         world.say({"type": "listening", "select": "player1", "at": 1.0})
         await two.hear(type="watch", select="player1", areas=True)
         await two.hear(type="watch", rate_hz=5)
-        wishes = [(asked.selected, asked.areas) for asked in stage.asked]
+        wishes = [(asked.selected, asked.areas) for asked in process.asked]
         assert wishes == [(["player1"], False), (["player1"], True)]
         assert len(two.other.texts("listening")) == 1, "what is known is told at once"
         assert two.page.select == "player1"
@@ -286,11 +286,11 @@ def test_what_pages_select_is_asked_of_the_stage_once() -> None:
 
 def test_answers_go_to_whoever_asked() -> None:
     async def check(hub: LiveUpdates, world: World) -> None:
-        stage: Any = hub._stage
+        process: Any = hub._process
         one, two = Open(hub), Open(hub)
         await one.hear(type="say", id=1, text="pause")
         await two.hear(type="complete", id=1, text="pa")
-        first, second = stage.asked
+        first, second = process.asked
         world.say({"type": "completions", "number": second.number, "words": ["pause"]})
         world.say({"type": "said", "number": first.number, "ok": True, "text": "it stands"})
         world.say({"type": "said", "number": 999, "ok": True, "text": "to nobody"})
@@ -310,13 +310,13 @@ def test_who_may_not_command_is_told_so_and_still_gets_help() -> None:
         return "only administrators may"
 
     async def check(hub: LiveUpdates, world: World) -> None:
-        stage: Any = hub._stage
+        process: Any = hub._process
         one = Open(hub, may_not)
         await one.hear(type="say", id=1, text="end")
         assert one.other.texts("said")[0]["text"] == "only administrators may"
-        assert not stage.asked
+        assert not process.asked
         await one.hear(type="say", id=2, text="help")
-        assert stage.asked[0].text == "help"
+        assert process.asked[0].text == "help"
         await one.close()
 
     with_hub(check)
@@ -324,12 +324,12 @@ def test_who_may_not_command_is_told_so_and_still_gets_help() -> None:
 
 def test_too_many_commands_are_refused() -> None:
     async def check(hub: LiveUpdates, world: World) -> None:
-        stage: Any = hub._stage
+        process: Any = hub._process
         one = Open(hub)
         for number in range(int(SAID_AT_ONCE) + 20):
             await one.page.hear(json.dumps({"type": "say", "id": number, "text": "pause"}))
         await settle()
-        assert len(stage.asked) <= SAID_AT_ONCE + 5
+        assert len(process.asked) <= SAID_AT_ONCE + 5
         assert "too many" in one.other.texts("said")[-1]["text"]
         await one.close()
 
@@ -350,7 +350,7 @@ def test_a_run_ends_with_the_monitor() -> None:
     with_hub(check)
 
 
-def test_when_the_stage_dies_everybody_is_told() -> None:
+def test_all_pages_are_notified_when_the_process_ends() -> None:
     async def check(hub: LiveUpdates, world: World) -> None:
         ended: list[str] = []
         hub.on_end = ended.append
@@ -362,7 +362,7 @@ def test_when_the_stage_dies_everybody_is_told() -> None:
         await settle()
         assert ended == ["yard-1"]
         assert waiting[0]["ok"] is False
-        # The stage has said nothing but its world: what run is over is known all the same.
+        # The process has said nothing but its world: what run is over is known all the same.
         assert one.other.texts("state")[-1]["is_over"] is True
         assert one.other.texts("state")[-1]["run"] == "yard-1"
         await one.hear(type="say", id=6, text="pause")

@@ -67,10 +67,10 @@ def test_a_world_whose_process_died_can_be_begun_again(
     before = {child.pid for child in multiprocessing.active_children()}
     monitor = start_monitor(scenario=yard())
     first = monitor.get("/api/world").json["run"]
-    [stage] = [one for one in multiprocessing.active_children() if one.pid not in before]
+    [process] = [one for one in multiprocessing.active_children() if one.pid not in before]
     with monitor.live() as page:
         page.message("hello")
-        stage.kill()
+        process.kill()
         assert page.message("state", is_over=True)["run"] == first
         assert monitor.get("/api/world").json["is_over"] is True
         page.send(type="say", id=1, text="scenario sparse players 3")

@@ -282,7 +282,7 @@ def _area_part(role: Role, numbers: Sequence[int], bus: Bus, rules: AreaRules) -
 
 
 def _deaf(told: Deliveries, world: World) -> None:
-    """Whoever subscribes to nothing is told nothing."""
+    """For roles without subscriptions: there is nothing to receive."""
 
 
 # -- a role, whichever engine is live -----------------------------------------------------

@@ -168,7 +168,7 @@ class CachingReader:
 
 
 class BusConnection(DirectConnection):
-    """One connection: sends what was collected when it is told to, and sorts what comes."""
+    """One connection: sends collected packets on request and sorts arriving ones."""
 
     error = BusConnectionError
 

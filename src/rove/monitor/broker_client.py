@@ -28,7 +28,7 @@ ANSWER_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 class BrokerAnswer(NamedTuple):
-    """What the broker said."""
+    """An answer of the broker."""
 
     status: int
     type: str
@@ -58,7 +58,7 @@ class BrokerClient:
         self._slots = asyncio.Semaphore(CONNECTIONS_MAX)
         self._kept: dict[tuple[str, str], _CachedAnswer] = {}
         self.asked = 0
-        """How many requests the broker got of us."""
+        """How many requests were sent to the broker."""
 
     async def get(
         self, path: str, query: Mapping[str, str] | None = None, authorization: str = ""
@@ -74,7 +74,7 @@ class BrokerClient:
                 self._kept.clear()
             task = asyncio.create_task(self._ask("GET", target, authorization, None))
             kept = self._kept[key] = _CachedAnswer(now + FRESH_S, task)
-        # One visitor who goes away must not take the answer from the others.
+        # A visitor who disconnects must not cancel the answer for the others.
         return await asyncio.shield(kept.answer)
 
     async def post(self, path: str, body: bytes, authorization: str = "") -> BrokerAnswer:

@@ -35,9 +35,9 @@ ROUTES: Final[dict[str, tuple[str, ...]]] = {
     "subscriptions": ("after", "client", "limit"),
     "variables": ("client",),
 }
-"""What is passed on, and which parameters go with it."""
+"""Routes that are passed on, with their parameters."""
 REARRANGEMENTS: Final = ("layout", "split", "merge")
-"""What may be asked of a broker's matchers."""
+"""Changes of a broker's matchers that the page may request."""
 _PATHS: Final = {"health": "/healthz"}
 OLD_S: Final = 5.0
 """What has waited for longer makes a consumer slow."""
@@ -73,7 +73,7 @@ def metrics_json(answer: BrokerAnswer) -> dict[str, float]:
 
 
 class SlowConsumers:
-    """Finds who takes what it is sent too slowly, and remembers how long queues were."""
+    """Finds slow consumers; remembers the lengths of queues for their growth."""
 
     def __init__(self) -> None:
         self._before: dict[str, tuple[float, int]] = {}
@@ -114,7 +114,7 @@ class SlowConsumers:
         return slow
 
     def _growth(self, client: str, length: int, now: float) -> float:
-        """By how many a second a queue has grown; 0 if that is not known."""
+        """The growth of a queue in notifications a second; 0 if unknown."""
         at, before = self._before.get(client, (now, length))
         if now - at >= 1.0 or client not in self._before:
             if len(self._before) >= REMEMBERED_MAX:
@@ -126,7 +126,7 @@ class SlowConsumers:
 def why_slow(
     queue: Mapping[str, Any], grows_per_s: float, away_since: float | None, now: float
 ) -> str | None:
-    """Why somebody does not get what waits; None if it is in good time."""
+    """Why a client's notifications are late; None if they are not."""
     waiting, inflight, oldest_s = queue["queue_messages"], queue["inflight"], queue["oldest_s"]
     growing = f", {grows_per_s:.0f} more every second" if grows_per_s >= 1 else ""
     if not queue["connected"]:
@@ -164,12 +164,12 @@ def _duration(seconds: float) -> str:
 
 
 def fault_of(answer: BrokerAnswer) -> HttpError:
-    """What the broker refused, as the monitor refuses it."""
+    """A refusal of the broker as an error of the monitor."""
     try:
         said = msgspec.json.decode(answer.body)
         return HttpError(answer.status, str(said["error"]), said.get("hint"))
     except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
-        return HttpError(502, f"the broker answers {answer.status}, and nothing that can be read")
+        return HttpError(502, f"the broker answers {answer.status}, and its body cannot be decoded")
 
 
 def jobs(folder: Path) -> list[dict[str, Any]]:

@@ -15,14 +15,14 @@ from rove.world.people.commands import COMMAND_FORMS, Vocabulary, complete, help
 from rove.world.runs.state import WorldError
 
 _FORMS: Final = {
-    "help": ("help [COMMAND]", "what can be said", "help gather"),
+    "help": ("help [COMMAND]", "lists the commands", "help gather"),
     "scenario": (
         "scenario NAME [players N] [seed N]",
         "end this world and begin another",
         "scenario dense players 300",
     ),
-    "pause": ("pause", "let the world stand still", "pause"),
-    "resume": ("resume", "let it go on", "resume"),
+    "pause": ("pause", "stop the world's time", "pause"),
+    "resume": ("resume", "continue", "resume"),
     "restart": ("restart", "begin the same scenario again", "restart"),
     "end": ("end", "end the world", "end"),
 }
@@ -30,7 +30,7 @@ COUNT_MAX: Final = 100_000
 
 
 class Help(msgspec.Struct, frozen=True):
-    """Tell what can be said."""
+    """Show the help."""
 
     verb: str | None = None
 
@@ -49,12 +49,12 @@ class Halt(msgspec.Struct, frozen=True):
     verb: str
 
 
-StageCommand: TypeAlias = Help | Begin | Halt
-"""Something that is said to the stage, not to the world on it."""
+WorldControl: TypeAlias = Help | Begin | Halt
+"""A command for the process that plays worlds, not for the world."""
 
 
-def stage_command(text: str) -> StageCommand | None:
-    """What is meant for the stage; None for what the world has to understand."""
+def world_control(text: str) -> WorldControl | None:
+    """The control command in a text; None if it is one of the world's."""
     words = text.split()
     match words:
         case ["help"]:

@@ -39,7 +39,7 @@ class ExportError(RoveError):
 
 
 class Figure(NamedTuple):
-    """What is told of each engine."""
+    """A figure that is reported of each engine."""
 
     name: str
     """As `rove.world.engines.bus` has it."""

@@ -42,18 +42,18 @@ _BEFORE: Final = -1
 
 
 class PendingRequest(NamedTuple):
-    """Who waits for an answer of the stage."""
+    """A request that waits for an answer of the world process."""
 
     tell: Callable[[dict[str, Any]], None]
     id: Any
 
 
 class LiveUpdates:
-    """The world on the stage, as it was told last, and everybody who looks."""
+    """The latest state of the world that is played, and all open pages."""
 
     def __init__(self, scenario: Scenario | None) -> None:
         self._scenario = scenario
-        self._stage: WorldProcess | None = None
+        self._process: WorldProcess | None = None
         self.pages: Final[set[PageConnection]] = set()
         self.view: dict[str, Any] | None = None
         """The world as `rove.monitor.world_worker` has it; None while there is none."""
@@ -71,11 +71,11 @@ class LiveUpdates:
         self._asking: dict[int, PendingRequest] = {}
         self._watched: tuple[list[str], bool] = ([], False)
         self.listening: dict[str, dict[str, Any]] = {}
-        """By name, what was told last of those that somebody has selected."""
+        """By name, the latest interest of entities that are selected on a page."""
         self._open_run: str | None = None
         self._frames: dict[tuple[int, int], bytes] = {}
         self._ready = asyncio.Event()
-        """There is a world, or it is known why there is none."""
+        """Set when there is a world, or a reason why there is none."""
         self._trouble = ""
 
     @property
@@ -84,25 +84,25 @@ class LiveUpdates:
         return self._scenario is not None
 
     @property
-    def stage_pid(self) -> int | None:
-        """The process that plays."""
-        return None if self._stage is None else self._stage.pid
+    def world_pid(self) -> int | None:
+        """The process that plays the world."""
+        return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Have the scenario played."""
+        """Start playing the scenario."""
         if self._scenario is not None:
             if self.view is None:
                 self._ready.clear()
-            self._stage = WorldProcess(self._scenario)
-            self._stage.start(self._hear, self._ended)
+            self._process = WorldProcess(self._scenario)
+            self._process.start(self._hear, self._ended)
             self._watched = ([], False)
             self.watch()
 
     def stop(self) -> None:
-        """End the stage."""
-        stage, self._stage = self._stage, None
-        if stage is not None:
-            stage.stop()
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.stop()
             self._run_ended()
 
     async def ready(self) -> None:
@@ -114,10 +114,10 @@ class LiveUpdates:
         except TimeoutError:
             raise HttpError(503, "the world is still being made", "try again in a moment") from None
         if self.view is None:
-            raise HttpError(503, self._trouble, "say `restart` to try again")
+            raise HttpError(503, self._trouble, "enter `restart` to try again")
 
     def present(self) -> dict[str, Any]:
-        """The state of the world, and what time it is there."""
+        """The state of the world, with its time."""
         return {**self.state, "at": round(max(self.motion.at, 0.0), 3)}
 
     def world_bytes(self) -> bytes:
@@ -130,7 +130,7 @@ class LiveUpdates:
     # -- hearing -------------------------------------------------------------------------------
 
     def _hear(self, message: bytes) -> None:
-        if self._stage is None:
+        if self._process is None:
             return
         if message[:1] != b"{":
             self._take_frame(message)
@@ -182,7 +182,7 @@ class LiveUpdates:
         self.motion = Motion(len(view["entities"]["names"]))
         self.areas = ClientAreas(len(view["clients"]["avatars"]))
         self.sample = None
-        # As the stage will say in a moment, unless it dies before.
+        # The process reports the same in a moment, unless it ends before.
         live = said["facts"]["live"]
         self.state = {"run": view["run"], "is_paused": False, "is_over": False, "live": live}
         self._frames.clear()
@@ -200,13 +200,15 @@ class LiveUpdates:
             self.on_end(run)
 
     def _ended(self) -> None:
-        """The process is gone though nobody wanted it."""
-        if self._stage is None:
+        """The process has ended unexpectedly."""
+        if self._process is None:
             return
-        self._stage.stop()
-        self._stage = None
+        self._process.stop()
+        self._process = None
         for asking in self._asking.values():
-            asking.tell({"type": "said", "id": asking.id, "ok": False, "text": "the stage is gone"})
+            asking.tell(
+                {"type": "said", "id": asking.id, "ok": False, "text": "the world has crashed"}
+            )
         self._asking.clear()
         what = "the process that plays the world has ended; `restart` starts another"
         if self.view is None:
@@ -220,7 +222,7 @@ class LiveUpdates:
             self._run_ended()
 
     def note(self, kind: str, text: str) -> None:
-        """Something for the timeline of everybody."""
+        """Add an event to the timeline of all pages."""
         note = {"type": "note", "now": time.time(), "kind": kind, "text": text}
         self.notes.append(note)
         self._tell_all(note)
@@ -232,18 +234,18 @@ class LiveUpdates:
     # -- asking --------------------------------------------------------------------------------
 
     def say(self, text: str, asking: PendingRequest) -> None:
-        """Have a command obeyed; whoever asks is told what became of it."""
+        """Execute a command; its result is sent to the request."""
         verb = (text.split() or [""])[0]
-        if self._stage is None and self.has_world and verb in ("restart", "scenario"):
+        if self._process is None and self.has_world and verb in ("restart", "scenario"):
             self.start()
             if verb == "restart":
-                begun = {"type": "said", "ok": True, "text": "it begins again"}
+                begun = {"type": "said", "ok": True, "text": "it restarts"}
                 asking.tell({**begun, "id": asking.id})
                 return
         self._ask(RunCommand(0, text), asking)
 
     def complete(self, text: str, asking: PendingRequest) -> None:
-        """Have a beginning completed."""
+        """Complete the beginning of a command."""
         self._ask(CompleteCommand(0, text), asking)
 
     async def heat(self, attribute: str) -> dict[str, Any]:
@@ -271,26 +273,26 @@ class LiveUpdates:
     ) -> None:
         self._numbers += 1
         what.number = self._numbers
-        if self._stage is not None and self._stage.ask(what):
+        if self._process is not None and self._process.ask(what):
             self._asking[self._numbers] = asking
             return
-        why = "the world is busy; say it again" if self._stage else "there is no world to hear it"
+        why = "the world is busy; try again" if self._process else "no world is running"
         asking.tell({"type": "said", "id": asking.id, "ok": False, "text": why})
 
     def watch(self) -> None:
-        """Tell the stage what somebody looks at, if that is another than before."""
+        """Tell the world process which entities pages show, if that has changed."""
         selected = sorted({page.select for page in self.pages if page.select is not None})
         wants_areas = any(page.areas for page in self.pages)
-        if (selected, wants_areas) != self._watched and self._stage is not None:
+        if (selected, wants_areas) != self._watched and self._process is not None:
             self._watched = selected, wants_areas
             for name in set(self.listening) - set(selected):
                 del self.listening[name]
-            self._stage.ask(WatchEntities(selected, wants_areas))
+            self._process.ask(WatchEntities(selected, wants_areas))
 
     # -- frames --------------------------------------------------------------------------------
 
     def frame_since(self, tick: int) -> bytes:
-        """Everything that moved otherwise than foreseen since a tick; everything before all."""
+        """All legs that began after a tick; everything if the page has nothing yet."""
         key = (0, tick)
         if key not in self._frames:
             is_new = tick == _BEFORE
@@ -306,7 +308,7 @@ class LiveUpdates:
 
 
 class WatchRequest(msgspec.Struct, tag="watch"):
-    """What a page wants to see; what is left out stays."""
+    """What a page shows; fields that are left out do not change."""
 
     world: bool | None = None
     select: str | msgspec.UnsetType | None = msgspec.UNSET
@@ -332,7 +334,7 @@ _DECODE: Final = msgspec.json.Decoder(WatchRequest | CommandRequest | Completion
 
 
 class PageConnection:
-    """Somebody who looks."""
+    """One open page."""
 
     def __init__(
         self,
@@ -340,7 +342,7 @@ class PageConnection:
         send: Callable[[str | bytes], Awaitable[None]],
         may_command: Callable[[], Awaitable[str | None]],
     ) -> None:
-        """`may_command` says why not, or None."""
+        """`may_command` returns why commands are refused, or None."""
         self._hub = hub
         self._send = send
         self._may_command = may_command
@@ -356,10 +358,10 @@ class PageConnection:
         self._left = SAID_AT_ONCE
         self._left_at = time.monotonic()
 
-    # -- what the hub tells --------------------------------------------------------------------
+    # -- updates -------------------------------------------------------------------------------
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Have something sent; of what only the newest counts, only the newest is kept."""
+        """Queue a message; of states and samples only the newest is kept."""
         if message["type"] in ("state", "sample", "listening", "world"):
             self._latest[message["type"]] = message
         else:
@@ -367,18 +369,18 @@ class PageConnection:
         self._wake.set()
 
     def wake(self) -> None:
-        """Something has moved."""
+        """New frames are available."""
         if self.world or self.areas:
             self._wake.set()
 
     def begin(self) -> None:
-        """Another world: nothing that was seen counts."""
+        """A new world: the page has none of its frames."""
         self._seen_tick = self._seen_area_tick = _BEFORE
 
     # -- sending -------------------------------------------------------------------------------
 
     async def serve(self) -> None:
-        """Send, as fast as the page takes it, until it is gone."""
+        """Send, as fast as the page receives, until it is closed."""
         hub = self._hub
         run = hub.view["run"] if hub.view is not None else None
         await self._send_json({"type": "hello", "run": run, "now": time.time()})
@@ -395,7 +397,7 @@ class PageConnection:
             await self._send_frames()
 
     async def _send_texts(self) -> None:
-        # "world" first: what comes after it is about the new one.
+        # "world" first: everything after it refers to the new one.
         for kind in ("world", "state", "sample", "listening"):
             if kind in self._latest:
                 await self._send_json(self._latest.pop(kind))
@@ -427,14 +429,14 @@ class PageConnection:
     # -- hearing -------------------------------------------------------------------------------
 
     async def hear(self, message: str | bytes) -> None:
-        """Take what the page says."""
+        """Handle a message of the page."""
         if isinstance(message, bytes):
-            self._complain("a page speaks JSON, not bytes")
+            self._complain("send JSON, not bytes")
             return
         try:
             asked = _DECODE(message)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            self._complain(f"this cannot be read: {error}")
+            self._complain(f"the message cannot be decoded: {error}")
             return
         if isinstance(asked, WatchRequest):
             self._watch(asked)

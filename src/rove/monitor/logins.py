@@ -41,17 +41,17 @@ FAILURES_MAX: Final = 10
 FAILURES_OVER_S: Final = 60.0
 ADDRESSES_MAX: Final = 10_000
 LONG_MAX: Final = 1_000
-"""Letters of a name or a password."""
+"""Characters of a name or a password."""
 LOGIN_HINT: Final = "log in with a user of the broker"
 KEY_HINT: Final = "log in with the key that the monitor was started with"
 
 
 class Visitor(msgspec.Struct, frozen=True):
-    """Somebody who may look."""
+    """A user with access to the page."""
 
     user: str | None
     authorization: str
-    """What the broker is asked with; empty for whoever has no name."""
+    """The credentials for the broker; empty for anonymous visitors."""
     is_admin: bool
 
 
@@ -63,7 +63,7 @@ class _Session(msgspec.Struct):
 
 
 class Logins:
-    """Lets visitors in."""
+    """Authenticates visitors and keeps their logins."""
 
     def __init__(self, broker: BrokerClient | None, key: str | None, cookie: str) -> None:
         self._broker = broker
@@ -72,12 +72,12 @@ class Logins:
         self._sessions: dict[str, _Session] = {}
         self._failures: dict[str, deque[float]] = {}
         self._known: dict[str, int] = {}
-        """By authorization, what the broker last said to it; for as long as it does not answer."""
+        """By authorization, the broker's last answer; used while the broker is down."""
 
-    # -- who is it -----------------------------------------------------------------------------
+    # -- visitors -----------------------------------------------------------------------------
 
     async def visitor(self, request: HTTPConnection) -> Visitor:
-        """Who sends a request; an `HttpError` for whom may not look."""
+        """The visitor who sends a request; an `HttpError` without access."""
         self.refuse_foreign_pages(request)
         session = self._session(request)
         if session is not None:
@@ -89,7 +89,7 @@ class Logins:
         if not is_local(request):
             if self._broker is None:
                 raise HttpError(403, "this monitor serves its own machine only", "give it a key")
-            raise HttpError(401, "from another machine one has to log in", LOGIN_HINT)
+            raise HttpError(401, "a login is required from other machines", LOGIN_HINT)
         return await self._judged(None, "")
 
     async def _judged(self, user: str | None, authorization: str) -> Visitor:
@@ -97,18 +97,18 @@ class Logins:
             return Visitor(user, authorization, True)
         status = await self._status(authorization)
         if status == 401:
-            raise HttpError(401, "the broker does not know who this is", LOGIN_HINT)
+            raise HttpError(401, "the broker does not know this user", LOGIN_HINT)
         if status not in (200, 403):
-            raise HttpError(502, f"the broker answers {status} and does not say who this is")
+            raise HttpError(502, f"the broker answers {status} when asked for this user")
         return Visitor(user, authorization, status == 200)
 
     async def _status(self, authorization: str) -> int:
-        """What the broker says to somebody who wants to see its clients."""
+        """The status with which the broker answers a request for its clients."""
         assert self._broker is not None
         try:
             answer = await self._broker.get("/clients", {"limit": "1"}, authorization)
         except HttpError:
-            # A broker that restarts does not lock out whom it has let in.
+            # While the broker restarts, its last answer counts.
             if authorization in self._known:
                 return self._known[authorization]
             raise
@@ -137,7 +137,7 @@ class Logins:
         authorization = basic_authorization(user, password)
         if self._broker is None or not user:
             self._failed(address)
-            raise HttpError(401, "the key is wrong" if self._key else "nobody logs in here")
+            raise HttpError(401, "the key is wrong" if self._key else "logins are not enabled here")
         answer = await self._broker.get("/clients", {"limit": "1"}, authorization)
         if answer.status not in (200, 403):
             self._broker.forget(authorization)
@@ -188,7 +188,7 @@ class Logins:
 
 
 def is_local(request: HTTPConnection) -> bool:
-    """Whether somebody on this machine asks, and no proxy for somebody else."""
+    """Whether a request comes from this machine, and not through a proxy."""
     if request.client is None or not is_loopback(request.client.host):
         return False
     if any(name in request.headers for name in ("forwarded", "x-forwarded-for", "x-real-ip")):

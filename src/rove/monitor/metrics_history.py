@@ -41,7 +41,7 @@ class MetricsHistory:
         self._kept: dict[str, tuple[float, asyncio.Task[Any]]] = {}
 
     def database(self) -> Database:
-        """The database; opened by whoever is first. For threads."""
+        """The database, opened at first use. For threads."""
         with self._lock:
             if self._database is None:
                 self._database = Database(self._place)

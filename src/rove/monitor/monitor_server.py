@@ -36,8 +36,8 @@ GOODBYE_S: Final = 2
 BACKLOG: Final = 256
 CONNECTIONS_MAX: Final = 500
 PLAIN_TEXT: Final = (
-    "rove: warning: what is typed here travels in plain text, passwords too; let a proxy with TLS "
-    "stand before it, and pass `Host` on"
+    "rove: warning: all traffic is in plain text, passwords too; put a proxy with TLS in front of "
+    "the monitor that passes `Host` on"
 )
 
 
@@ -57,11 +57,11 @@ class Settings(msgspec.Struct, frozen=True):
     pipeline: Path | None = None
     key: str | None = None
     ends_with_stdin: bool = False
-    """Whether it ends when its standard input does, which is that of whoever started it."""
+    """Whether it ends when its standard input is closed, as by the end of its parent process."""
 
 
 def check(settings: Settings) -> None:
-    """UsageError for what would let everybody in."""
+    """UsageError for settings that would give everybody access."""
     if settings.broker is None and settings.key is None and not is_loopback(settings.host):
         raise UsageError(
             f"on {settings.host} everybody who reaches it could look and command; give "
@@ -70,7 +70,7 @@ def check(settings: Settings) -> None:
 
 
 Listening: TypeAlias = Callable[[str, Callable[[], None]], None]
-"""Is told the address, and how to end it."""
+"""Is called with the address and a function that stops the server."""
 
 
 def _say(url: str, _stop: Callable[[], None]) -> None:
@@ -127,7 +127,7 @@ class _Server(uvicorn.Server):
 
 
 def _config(monitor: Monitor) -> uvicorn.Config:
-    # What a hostile client sends is no news for whoever started the monitor.
+    # Malformed requests of clients do not belong on the terminal of the monitor.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     return uvicorn.Config(
         monitor.application(),

@@ -56,7 +56,7 @@ def header_of(frame: bytes) -> FrameHeader:
 
 
 class Motion:
-    """What was told of each entity, and when: a place and a velocity."""
+    """The last leg of each entity: place, velocity and time."""
 
     def __init__(self, count: int) -> None:
         self.tick = -1
@@ -72,11 +72,11 @@ class Motion:
         return len(self._x)
 
     def foreseen(self, at: float) -> tuple[Floats, Floats]:
-        """Where everybody is by what was told."""
+        """The predicted places of all entities."""
         passed = at - self._since
         return self._x + self._vx * passed, self._y + self._vy * passed
 
-    # -- the stage's end -----------------------------------------------------------------------
+    # -- the world's end -----------------------------------------------------------------------
 
     def look(
         self, x: Floats, y: Floats, vx: Floats, vy: Floats, tick: int, at: float, tick_s: float

@@ -34,9 +34,9 @@ TYPES: Final = {
     ".svg": "image/svg+xml",
     ".woff2": "font/woff2",
 }
-"""What a page is made of; everything else (licences, notes) is not given out."""
+"""Types of the files that are served; others (licences, notes) are not."""
 VENDOR: Final = "vendor/"
-"""As others have made them; their hashes are told beside."""
+"""Files of other projects, unchanged; their README lists the hashes."""
 _BLOCK: Final = re.compile(rb"^[ \t]*/\*.*?\*/[ \t]*$", re.MULTILINE | re.DOTALL)
 _LINE: Final = re.compile(rb"^[ \t]*//.*$", re.MULTILINE)
 
@@ -63,7 +63,7 @@ class Files:
         return self._files[path]
 
     def answer(self, path: str, request: Request) -> Response:
-        """A file for whoever asks; 304 if they have it, an `HttpError` if there is none."""
+        """A file; 304 if the browser has it, an `HttpError` if there is none."""
         file = self._files.get(path)
         if file is None:
             raise HttpError(404, f"there is no {request.url.path}")

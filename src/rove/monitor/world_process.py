@@ -46,7 +46,7 @@ class WorldProcess:
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe()
         self._process = context.Process(
-            target=play, args=(there, self._scenario), name="rove-stage", daemon=True
+            target=play, args=(there, self._scenario), name="rove-world", daemon=True
         )
         # Ctrl-C at a terminal reaches all processes. This one learns to ignore it when it has been
         # loaded, which takes seconds; until then, and after, it does not see it.
@@ -67,7 +67,7 @@ class WorldProcess:
                 return
 
         for name, work in (("hears", read), ("asks", lambda: self._write(here))):
-            threading.Thread(target=work, name=f"rove-stage-{name}", daemon=True).start()
+            threading.Thread(target=work, name=f"rove-world-{name}", daemon=True).start()
 
     @staticmethod
     def _later(loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:

@@ -31,7 +31,7 @@ from rove.monitor.console_commands import (
     Help,
     completions,
     console_help,
-    stage_command,
+    world_control,
 )
 from rove.monitor.motion_frames import ClientAreas, Motion
 from rove.monitor.sensor_maps import SensorMap
@@ -54,7 +54,7 @@ TEXT_MAX: Final = 1_000
 
 
 class WorkerRequest(msgspec.Struct, tag_field="do", tag=str.lower):
-    """What the monitor wants of the stage."""
+    """A request of the monitor."""
 
 
 class RunCommand(WorkerRequest):
@@ -94,7 +94,7 @@ def play(pipe: Connection, scenario: Scenario) -> None:
 
 
 class WorldWorker:
-    """What goes on on the stage."""
+    """Plays one world after another and reports over the pipe."""
 
     def __init__(self, pipe: Connection, scenario: Scenario) -> None:
         self._pipe = pipe
@@ -103,7 +103,7 @@ class WorldWorker:
         self._selected: list[str] = []
         self._wants_areas = False
         self._waiting: dict[int, tuple[WorldCommand, int]] = {}
-        """Commands that the next tick obeys, by their identity, and who asked."""
+        """Commands for the next tick, by their identity, with the numbers of their requests."""
         self._is_paused = False
         self._is_over = False
         self._said_state: dict[str, Any] = {}
@@ -168,7 +168,7 @@ class WorldWorker:
             self._measure(now)
         if not self._was_over and changes.at >= run.scenario.seconds:
             self._was_over = True
-            self._note("scenario", f"{run.scenario.name} is over; the world goes on until `end`")
+            self._note("scenario", f"{run.scenario.name} is over; the world continues until `end`")
         self._tell_state()
 
     def _measure(self, now: float) -> None:
@@ -179,11 +179,11 @@ class WorldWorker:
     @property
     def _speed(self) -> float:
         (began, at), (now, at_now) = self._pace[0], self._pace[-1]
-        # What is nearly 1 is 1: a state is told when it changes, and this one wavers.
+        # Values near 1 count as 1: a state is sent when it changes, and the speed fluctuates.
         speed = (at_now - at) / (now - began) if now - began > 1.0 else 1.0
         return 1.0 if speed > 0.97 else round(speed, 1)
 
-    # -- telling -------------------------------------------------------------------------------
+    # -- reports -------------------------------------------------------------------------------
 
     def _tell(self, what: dict[str, Any]) -> None:
         self._pipe.send_bytes(msgspec.json.encode(what))
@@ -276,7 +276,7 @@ class WorldWorker:
         for name in new:
             self._tell(self._listening(name))
         if wants_areas and not self._wants_areas and self._run.live:
-            # From the beginning: nobody was listening meanwhile.
+            # From the beginning: no page has had updates meanwhile.
             self._areas.forget()
             areas = areas_of(self._run.live, self._run.buses[self._run.live], self._run.world)
             world = self._run.world
@@ -288,7 +288,7 @@ class WorldWorker:
 
     def _obey(self, number: int, text: str) -> None:
         try:
-            order = stage_command(text)
+            order = world_control(text)
             match order:
                 case Help(verb=verb):
                     self._said(number, console_help(verb, self._scenarios()))
@@ -304,14 +304,14 @@ class WorldWorker:
 
     def _command(self, number: int, text: str) -> None:
         if self._is_over:
-            raise WorldError("the world has ended; say restart, or scenario NAME")
+            raise WorldError("the world has ended; enter restart, or scenario NAME")
         command = self._run.world.obey(text)
         if self._is_paused:
-            self._said(number, f"{command}: taken, and obeyed when the world goes on")
+            self._said(number, f"{command}: queued until the world continues")
         self._waiting[id(command)] = command, -1 if self._is_paused else number
 
     def _answer_commands(self) -> None:
-        """Say what became of commands in the tick that was their turn."""
+        """Report the results of the commands of this tick."""
         world = self._run.world
         why = {id(refusal.command): refusal for refusal in world.refusals}
         world.refusals.clear()
@@ -336,20 +336,20 @@ class WorldWorker:
             self._begin_another(number, self._run.scenario)
             return
         if self._is_over:
-            raise WorldError("the world has ended; say restart, or scenario NAME")
+            raise WorldError("the world has ended; enter restart, or scenario NAME")
         if verb == "end":
             self._is_over = True
             self._said(number, f"{self._run.scenario.name} has ended")
             self._note("scenario", f"{self._run.scenario.name} was ended")
         elif verb == "pause":
             self._is_paused = True
-            self._said(number, f"the world stands still at {self._run.world.at:.1f} s")
+            self._said(number, f"the world is paused at {self._run.world.at:.1f} s")
         else:
             self._is_paused = False
             self._due = time.monotonic()
             self._sample_due = time.monotonic()
             self._pace = [(time.monotonic(), self._run.world.at)]
-            self._said(number, "the world goes on")
+            self._said(number, "the world continues")
         self._tell_state()
 
     # -- scenarios -----------------------------------------------------------------------------

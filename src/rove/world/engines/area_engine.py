@@ -218,7 +218,7 @@ class AreaMasters:
             _place(self._bus, REQUEST, placed, rectangles, at, receivers)
 
     def _tell_who_left(self, entities: Entities, changes: TickChanges) -> None:
-        """What was told to rest and is elsewhere has left, whoever holds it now."""
+        """Publish LEFT for entities that were at rest and are elsewhere now."""
         before = self._told[changes.changed]
         x, y = entities.x[changes.changed], entities.y[changes.changed]
         # What was never told is NaN, and no comparison with it holds.

@@ -21,7 +21,7 @@ from rove.world.runs.state import Floats, Ints
 
 
 class InspectableBus(Protocol):
-    """What is asked of a `rove.world.engines.array_bus.ArrayBus`."""
+    """What this module uses of a `rove.world.engines.array_bus.ArrayBus`."""
 
     def joined(self, table: str) -> tuple[Ints, Ints]:
         """(topics, subscribers) of a topic table, ascending."""
@@ -39,7 +39,7 @@ class ClientRectangles(NamedTuple):
 
 
 class ClientInterest(NamedTuple):
-    """What one client listens to."""
+    """The interest of one client."""
 
     rectangles: Floats
     tiles: Ints
@@ -74,7 +74,7 @@ def tiles_of(bus: InspectableBus) -> tuple[Ints, Ints]:
 def listening_of(
     engine: str, bus: InspectableBus, world: EngineWorld, client: int
 ) -> ClientInterest:
-    """What one client listens to by one engine."""
+    """The interest of one client, as one engine has it."""
     areas = areas_of(engine, bus, world)
     none = np.empty(0, np.int32)
     tiles, objects = none, none

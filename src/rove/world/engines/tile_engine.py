@@ -133,7 +133,7 @@ class TileClients:
         self._places = grown(self._places, count, np.nan)
         self._starts = grown(self._starts, count + 1, int(self._starts[-1]))
         x, y = avatars.x[clients.avatar], avatars.y[clients.avatar]
-        # Turned round, so that whoever has no place yet, NaN, has moved.
+        # Negated, so that a client without a place yet (NaN) counts as moved.
         is_near = np.abs(x - self._places[:count, 0]) <= STRIDE_M
         is_near &= np.abs(y - self._places[:count, 1]) <= STRIDE_M
         moved = self._owned.among(np.arange(count, dtype=np.int32))

@@ -71,7 +71,7 @@ class Timetable:
 
 
 class AudienceNotification(NamedTuple):
-    """A subscription is told of a feed."""
+    """A publication that matches a subscription."""
 
     subscription: int
     feed: FeedPublication
@@ -80,7 +80,7 @@ class AudienceNotification(NamedTuple):
 
 
 class AudienceNotifications:
-    """Who is told what in a tick: by feed, then by subscription; last what rankings tell."""
+    """The notifications of a tick: by publication, then by subscription; those of rankings last."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class Audience:
     # -- publishing ----------------------------------------------------------------------------
 
     def publish(self, feeds: Sequence[FeedPublication], at: float) -> AudienceNotifications:
-        """Who is told of feeds of now, and of what moves up in rankings until now.
+        """The notifications of these publications, and of those that moved up in rankings by now.
 
         To be called every tick, with or without feeds: windows slide with the time.
         """

@@ -109,7 +109,7 @@ class AudienceDevices:
         return self._at
 
     def hear(self, notifications: Iterable[AudienceNotification], at: float) -> None:
-        """All that the audience is told at a time; to be called every tick."""
+        """Deliver all notifications of the audience at a time; call it every tick."""
         self._at = at
         if at >= self._next_report - _ROUNDING_S:
             self._next_report += self._report_s

@@ -112,7 +112,7 @@ def areas_of(run: ScenarioRun) -> DrawnAreas:
     found = rectangles_of(run.live, bus, run.world)
     x, y, reach_x, reach_y, vx, vy = found.rectangles.T
     if run.live == "object":
-        # They go with whoever looks, and nobody has subscribed to that.
+        # They move with the client, and no subscription does.
         vx, vy = np.zeros(len(x)), np.zeros(len(x))
     if run.live != "tile":
         return DrawnAreas(x, y, reach_x, reach_y, vx, vy, none, 0 if len(x) else -1, none)

@@ -127,7 +127,7 @@ class AirSettings(_Table, frozen=True):
     sensors: Count = 0
     """So many stand at random places of the map;"""
     carriers: str = ""
-    """besides, whoever has such a name (player*, car*) carries one."""
+    """Entities with such a name (player*, car*) carry one each, in addition."""
     every_s: Positive = 1.0
 
 
@@ -260,7 +260,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
 
 
 def _with_policy(audience: AudienceSettings, folder: Path) -> AudienceSettings:
-    """The same, its policy's file wherever it is; and whoever has a policy has a device."""
+    """The same with the path of its policy's file; an audience with a policy has devices."""
     if not audience.policy:
         return audience
     places = (folder / audience.policy, SHIPPED / audience.policy, Path(audience.policy))

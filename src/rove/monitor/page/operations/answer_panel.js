@@ -13,7 +13,7 @@ export const EVERY_S = 2;
  * @param {{title: string, answer: {data: any, error: Error | null, is_loading: boolean, again: () => void},
  *   loading?: string, note?: any, actions?: any, class?: string, children: (data: any) => any}} props
  */
-export function AskedPanel({ title, answer, loading, note, actions, class: extra = "", children }) {
+export function AnswerPanel({ title, answer, loading, note, actions, class: extra = "", children }) {
   const { data, error, again } = answer;
   const known = useRef({ data: null, at: 0 }).current;
   if (data !== known.data) {
