@@ -8,7 +8,7 @@ import pytest
 
 from rove.bridge.outbound import chunks
 from rove.broker.storage.records import LogRow
-from rove.lake.log import NOTHING, Log
+from rove.lake.log import NOTHING, LakeLog
 from rove.serve.disk.lake import LakeAppender
 
 NOON_S = 1_794_830_400.0
@@ -22,17 +22,17 @@ def row(position: int, channel: str, *earlier: str) -> LogRow:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Log:
+def log(tmp_path: Path) -> LakeLog:
     lake = LakeAppender(tmp_path / "lake", rows_per_file=7)
     rows = [(number, row(number, "a" if number % 3 else "b")) for number in range(1, 31)]
     # The last three are kept by both channels.
     rows += [(31, row(31, "a")), (32, row(32, "b", "a")), (33, row(33, "b", "a"))]
     lake.take(rows)
-    return Log(tmp_path / "lake")
+    return LakeLog(tmp_path / "lake")
 
 
 @pytest.mark.parametrize("rows_max", [1, 4, 100])
-def test_each_once_and_in_order(log: Log, rows_max: int) -> None:
+def test_each_once_and_in_order(log: LakeLog, rows_max: int) -> None:
     seen, ends = [], []
     for end, rows in chunks(log, NOTHING, 33, (), rows_max):
         assert len(rows) <= rows_max
@@ -45,14 +45,14 @@ def test_each_once_and_in_order(log: Log, rows_max: int) -> None:
     assert rows == []
 
 
-def test_a_stretch_and_a_channel(log: Log) -> None:
+def test_a_stretch_and_a_channel(log: LakeLog) -> None:
     positions = [one.position for _, rows in chunks(log, 10, 20, ("b",)) for one in rows]
     assert positions == [12, 15, 18]
     both = [one.position for _, rows in chunks(log, 30, 33, ("b",)) for one in rows]
     assert both == [32, 33]
 
 
-def test_a_row_is_whole(log: Log) -> None:
+def test_a_row_is_whole(log: LakeLog) -> None:
     [(_, [one])] = [part for part in chunks(log, 0, 1, ()) if part[1]]
     assert (one.position, one.topic, one.id, one.client_id) == (1, "t", "1", "c")
     assert (one.payload, one.user) == (b"x", (("a", "b"),))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rove.serve.config import Config, DataSettings, ListenSettings, MatcherSettings
 from rove.serve.server import Server
+from rove.serve.settings import Config, DataSettings, ListenSettings, MatcherSettings
 
 
 @pytest.fixture

@@ -41,9 +41,9 @@ from rove.mqtt.packets import (
     Unsubscribe,
 )
 from rove.mqtt.topics import fits
-from rove.serve.config import Config, DataSettings, ListenSettings, TlsSettings
 from rove.serve.listener import stop_listening
 from rove.serve.server import Server
+from rove.serve.settings import Config, DataSettings, ListenSettings, TlsSettings
 from tests.effort import PATIENCE_S
 
 TIMEOUT_S = PATIENCE_S

@@ -36,9 +36,9 @@ def source(
 ) -> SubscriptionSource:
     """A subscription, as the broker tells of it."""
     parsed = parse(text)
-    is_kept = bool(evolve) or parsed.rank is not None
+    is_stateful = bool(evolve) or parsed.rank is not None
     me: dict[str, object] | None = {"x": 1} if "me." in text else None
-    return SubscriptionSource(id, text, parsed, filter, at, me, evolve, is_kept)
+    return SubscriptionSource(id, text, parsed, filter, at, me, evolve, is_stateful)
 
 
 def row(number: int, *, filters: Sequence[int] = (1,), **values: object) -> MatchRow:
@@ -60,7 +60,7 @@ class Bench:
         self.matchers.listener = self.coordinator
         for _ in range(matchers):
             self.matchers.work_off(self.matchers.start())
-        cells = [self.coordinator.new_cell(one, is_kept=False) for one in self.matchers.living]
+        cells = [self.coordinator.new_cell(one, is_stateful=False) for one in self.matchers.living]
         self.coordinator.current = ARRANGEMENTS[layout](cells)
         self.coordinator.is_offloaded = True
 

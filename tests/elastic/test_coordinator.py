@@ -126,7 +126,7 @@ class TestWindows:
         bench.publish(row(1, x=6), row(2, x=7, filters=(2,)))
         bench.work_off()
         assert bench.ranked() == [(1, 2)]
-        [cell] = bench.coordinator.kept
+        [cell] = bench.coordinator.stateful
         assert [cell.may_deliver(number) for number in (1, 2)] == [False, True]
 
     def test_they_slide_when_there_is_something_to_do(self) -> None:
@@ -161,7 +161,7 @@ class TestWindows:
         bench = Bench()
         bench.add(1, RANKED)
         bench.add(2, "x > 0")
-        [cell] = bench.coordinator.kept
+        [cell] = bench.coordinator.stateful
         [other] = [one for one in bench.coordinator.current.cells if one.ids]
         if other.matcher == cell.matcher:
             # Each in a matcher of its own, so that one can be late.
@@ -207,7 +207,7 @@ class TestSaving:
         [cell] = bench.coordinator.current.cells
         first = bench.coordinator.save(cell)
         bench.work_off()
-        other = bench.coordinator.new_cell(1, is_kept=False, snapshot=first)
+        other = bench.coordinator.new_cell(1, is_stateful=False, snapshot=first)
         bench.coordinator.save(cell)
         bench.work_off()
         assert set(bench.matchers.files) == {first, cell.snapshot}
@@ -237,7 +237,7 @@ class TestSaving:
         bench = Bench("partitioned")
         bench.add(1, RANKED)
         bench.publish(row(1, x=1), row(2, x=2))
-        [cell] = bench.coordinator.kept
+        [cell] = bench.coordinator.stateful
         bench.matchers.room = 0
         for _ in range(2 * FAILURES_MAX):
             bench.coordinator.save(cell)
@@ -252,7 +252,7 @@ class TestSaving:
 
     def test_what_was_asked_of_a_cell_is_forgotten_with_it(self) -> None:
         bench = Bench(matchers=1)
-        cell = bench.coordinator.new_cell(1, is_kept=False)
+        cell = bench.coordinator.new_cell(1, is_stateful=False)
         bench.coordinator.probe(cell)
         assert cell.number not in bench.coordinator.probed
         bench.work_off()
@@ -305,7 +305,7 @@ class TestDeaths:
     def test_windows_are_made_again_as_they_were(self) -> None:
         bench = Bench()
         bench.add(1, RANKED)
-        [cell] = bench.coordinator.kept
+        [cell] = bench.coordinator.stateful
         bench.publish(row(1, x=1), row(2, x=2))
         bench.coordinator.save(cell)
         bench.work_off()
@@ -370,7 +370,7 @@ class TestFailures:
         bench.publish(row(1, x=1), row(2, x=2))
         bench.work_off()
         bench.coordinator.results()
-        [cell] = bench.coordinator.kept
+        [cell] = bench.coordinator.stateful
         del bench.matchers.cells_of(1)[cell.number]
         for number in (3, 4, 5):
             bench.publish(row(number, x=number))
@@ -383,7 +383,7 @@ class TestFailures:
         bench = Bench(matchers=1)
         bench.add(1, RANKED)
         bench.publish(row(1, x=1))
-        [cell] = bench.coordinator.kept
+        [cell] = bench.coordinator.stateful
         path = bench.coordinator.save(cell)
         bench.work_off()
         bench.coordinator.results()
@@ -501,7 +501,7 @@ class TestRemembered:
         elastic.subscribe(RANKED, topic="quiet")
         elastic.subscribe(RANKED, topic="loud")
         elastic.split()
-        assert len(elastic.coordinator.kept) == 2
+        assert len(elastic.coordinator.stateful) == 2
         elastic.publish(1, topic="quiet")
         for _ in range(2):
             elastic.publish(*range(LOG_MAX // 2 + 10), topic="loud")

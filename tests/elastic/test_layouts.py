@@ -30,7 +30,7 @@ PART_ROWS_MIN = 16
 
 
 def cells(count: int) -> list[CellRecord]:
-    return [CellRecord(number + 1, number + 1, is_kept=False) for number in range(count)]
+    return [CellRecord(number + 1, number + 1, is_stateful=False) for number in range(count)]
 
 
 def filled(arrangement: CellLayout, *texts: str) -> None:

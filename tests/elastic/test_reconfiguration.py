@@ -76,8 +76,8 @@ class TestKinds:
         elastic.publish(5, 6, 7)
         elastic.settle()
         elastic.split()
-        assert sorted(len(cell.ids) for cell in elastic.coordinator.kept) == [1, 1]
-        assert len({cell.matcher for cell in elastic.coordinator.kept}) == 2
+        assert sorted(len(cell.ids) for cell in elastic.coordinator.stateful) == [1, 1]
+        assert len({cell.matcher for cell in elastic.coordinator.stateful}) == 2
         elastic.merge()
         elastic.merge()
         # 7 is third in the window of both, until 5 leaves it.
@@ -109,7 +109,7 @@ class TestForced:
             elastic.broker.force_merge(now),
             elastic.broker.switch_layout("partitioned", now),
         ):
-            assert said == "a rearrangement is under way; try again when it is done"
+            assert said == "a reconfiguration is in progress; try again when it is done"
 
     def test_the_layout_that_there_is(self) -> None:
         elastic = Elastic()
@@ -271,10 +271,10 @@ class TestKept:
         members = elastic.coordinator.members
         members[staying] = members[staying]._replace(subscriptions=10_000)
         elastic.subscribe(RANKED)
-        assert elastic.coordinator.kept[0].matcher != staying
+        assert elastic.coordinator.stateful[0].matcher != staying
         elastic.settle()
         assert elastic.last() == ("merge", "")
-        assert elastic.coordinator.kept[0].matcher == staying
+        assert elastic.coordinator.stateful[0].matcher == staying
         elastic.publish(5)
         elastic.settle()
         assert elastic.heard() == [5]
@@ -285,9 +285,9 @@ class TestKept:
         for _ in range(4):
             elastic.split()
             elastic.merge()
-        assert len(elastic.coordinator.kept) == 2
+        assert len(elastic.coordinator.stateful) == 2
         elastic.split()
-        assert sorted(cell.matcher for cell in elastic.coordinator.kept) == sorted(
+        assert sorted(cell.matcher for cell in elastic.coordinator.stateful) == sorted(
             elastic.matchers.living
         )
 
@@ -300,8 +300,8 @@ class TestKept:
             elastic.merge()
             elastic.merge()
         elastic.split()
-        assert len(elastic.coordinator.kept) == 2
-        assert sum(len(cell.ids) for cell in elastic.coordinator.kept) == 8
+        assert len(elastic.coordinator.stateful) == 2
+        assert sum(len(cell.ids) for cell in elastic.coordinator.stateful) == 8
 
     def test_what_others_have_is_removed_after_a_split(self) -> None:
         elastic = Elastic(1)
@@ -309,13 +309,13 @@ class TestKept:
         assert elastic.broker.force_split(elastic.world.now) == ""
         while elastic.reconfigurer.is_running:
             elastic.step()
-        assert any(cell.extra for cell in elastic.coordinator.kept)
+        assert any(cell.extra for cell in elastic.coordinator.stateful)
         elastic.world.advance(1.0)
         elastic.settle()
-        assert not any(cell.extra for cell in elastic.coordinator.kept)
+        assert not any(cell.extra for cell in elastic.coordinator.stateful)
         held = [
             len(elastic.matchers.cells_of(cell.matcher)[cell.number])
-            for cell in elastic.coordinator.kept
+            for cell in elastic.coordinator.stateful
         ]
         assert held == [REMOVED_AT_ONCE + 5] * 2
 
@@ -328,7 +328,7 @@ class TestKept:
         elastic.merge()
         elastic.world.advance(1.0)
         elastic.settle()
-        assert not any(cell.extra for cell in elastic.coordinator.kept)
+        assert not any(cell.extra for cell in elastic.coordinator.stateful)
 
     def test_a_cell_that_is_saved_twice_before_anybody_looks(self) -> None:
         """What waits for the first file goes on with the second."""
@@ -336,7 +336,7 @@ class TestKept:
         elastic.subscribe(RANKED)
         elastic.publish(1)
         elastic.settle()
-        cell = elastic.coordinator.kept[0]
+        cell = elastic.coordinator.stateful[0]
         steps = elastic.reconfigurer._freshly_saved(cell)
         ready = next(steps)
         assert not ready()
@@ -350,7 +350,7 @@ class TestKept:
         """What it holds is known when it has done everything, not before."""
         elastic = Elastic(1)
         elastic.subscribe("ORDER BY x LIMIT 1 WITHIN 5000 PUBLICATIONS", RANKED)
-        cell = elastic.coordinator.kept[0]
+        cell = elastic.coordinator.stateful[0]
         elastic.publish(*range(20))
         elastic.settle()
         cell.log = cell.log * LOG_MAX
@@ -455,7 +455,7 @@ def test_nothing_is_left_behind_by_a_life(seed: int) -> None:
 
 def left_behind(elastic: Elastic) -> None:
     coordinator, router = elastic.coordinator, elastic.broker.router
-    in_use = (*coordinator.current.cells, *coordinator.kept)
+    in_use = (*coordinator.current.cells, *coordinator.stateful)
     assert set(elastic.matchers.files) == elastic.files_in_use()
     assert set(coordinator.cells) == {cell.number for cell in in_use}
     there = {number for one in elastic.matchers.living for number in elastic.matchers.cells_of(one)}
@@ -464,11 +464,11 @@ def left_behind(elastic: Elastic) -> None:
     assert coordinator.hits.keys() <= router.expressions._subscriptions.keys()
     assert not coordinator.deaths
     assert not coordinator.awaited
-    assert len(coordinator.kept) <= coordinator.settings.matchers_max
-    assert not any(cell.extra for cell in coordinator.kept)
+    assert len(coordinator.stateful) <= coordinator.settings.matchers_max
+    assert not any(cell.extra for cell in coordinator.stateful)
     assert all(cell.asked == 0 for cell in in_use)
     # But what windows may still deliver is there.
-    for cell in coordinator.kept:
+    for cell in coordinator.stateful:
         held = elastic.matchers.cells_of(cell.matcher)[cell.number].live_keys()
         assert all(cell.may_deliver(cast(int, key)) for key in held)
         assert router.expressions._shown.keys() >= set(held)

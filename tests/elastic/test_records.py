@@ -7,8 +7,8 @@ from rove.elastic.records import LOG_MAX, PARTS_MAX, CellRecord, Ticket
 from tests.elastic.conftest import row
 
 
-def record(*, is_kept: bool = True) -> CellRecord:
-    return CellRecord(1, 2, is_kept)
+def record(*, is_stateful: bool = True) -> CellRecord:
+    return CellRecord(1, 2, is_stateful)
 
 
 def adding(id: int) -> Add:
@@ -42,7 +42,7 @@ class TestLog:
         assert cell.wants_saving
 
     def test_longer_for_a_large_cell(self) -> None:
-        cell = record(is_kept=False)
+        cell = record(is_stateful=False)
         cell.ids = set(range(20 * LOG_MAX))
         for id in range(2 * LOG_MAX):
             cell.keep(adding(id))

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import rove.lang
-from rove.lake.delta import Table
+from rove.lake.delta import DeltaTable
 from rove.lang.parser import parse
 from rove.pipeline.lake.data_source import whole
 from rove.pipeline.lake.log import Lake
@@ -180,7 +180,7 @@ def stream_answer(spark: Any, folder: Path) -> list[list[Any]] | str:
     """What the streaming match finds, or why there is none."""
     from rove.pipeline.jobs.job import JobSettings
     from rove.pipeline.jobs.stream import MatchStream
-    from rove.pipeline.spark.older_spark import OldSparkError
+    from rove.pipeline.spark.dialect import OldSparkError
 
     out = folder / spark.version
     settings = JobSettings(lake=folder / "lake", out=folder, once=True, max_rows=50)
@@ -190,7 +190,7 @@ def stream_answer(spark: Any, folder: Path) -> list[list[Any]] | str:
     except OldSparkError as error:
         return str(error)
     ids = {row["position"]: row["id"] for row in whole(stream.lake).to_pylist()}
-    found = [row for row in Table(out).rows().to_pylist() if not row["promoted"]]
+    found = [row for row in DeltaTable(out).rows().to_pylist() if not row["promoted"]]
     return sorted([row["subscription"], ids[row["position"]]] for row in found)
 
 

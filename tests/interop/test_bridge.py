@@ -32,7 +32,7 @@ from rove.bridge.inbound import InboundRoute
 from rove.bridge.routes import BridgeConfig, BridgeError, config_of
 from rove.bridge.session import BridgeSession
 from rove.bridge.transactions import KafkaTransactions, KafkaUnavailable
-from rove.lake.log import Log
+from rove.lake.log import LakeLog
 from rove.lake.storage import LakeError
 from tests.effort import PATIENCE_S, is_soak
 from tests.interop.conftest import RunningBroker
@@ -96,7 +96,7 @@ def committed(kafka: KafkaServer, topic: str) -> list[tuple[bytes, int]]:
 def logged(broker: RunningBroker, prefix: str) -> list[tuple[bytes, int]]:
     """Topics and numbers of publications that the broker has taken, in order."""
     try:
-        log = Log(broker.data / "lake")
+        log = LakeLog(broker.data / "lake")
     except LakeError:
         return []
     rows = [

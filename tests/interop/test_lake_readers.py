@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 
 from rove.bench.servers.jars import JarsMissingError, fetched
 from rove.broker.storage.records import LogRow
-from rove.lake import compaction, upkeep
-from rove.lake.log import Log
+from rove.lake import compaction
+from rove.lake.log import LakeLog
 from rove.pipeline.lake.data_source import whole
 from rove.pipeline.tables.ingest import ingest
 from rove.pipeline.tables.table import Table
@@ -62,7 +62,7 @@ def row(number: int) -> LogRow:
 
 
 def ours(lake: Path, kind: str) -> list[dict[str, Any]]:
-    return as_facts(whole(Log(lake), kind).to_pylist())
+    return as_facts(whole(LakeLog(lake), kind).to_pylist())
 
 
 def as_facts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ def test_everybody_finds_the_same(lake: Path, kind: str, tmp_path: Path) -> None
 
 def test_channels_are_the_same_for_everybody(lake: Path, tmp_path: Path) -> None:
     expected = sorted(CHANNELS)
-    assert Log(lake).channels() == expected
+    assert LakeLog(lake).channels() == expected
     assert sorted(pl.read_delta(str(lake))["channel"].unique().to_list()) == expected
     found = by_duckdb(lake, "SELECT DISTINCT channel FROM found", tmp_path)
     assert sorted(row["channel"] for row in found) == expected
@@ -117,7 +117,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
         b"no JSON",
     ]
     monkey = pytest.MonkeyPatch()
-    monkey.setattr(upkeep, "SMALL_FILES_MAX", 2)
+    monkey.setattr(compaction, "NEWEST_FILES_MAX", 2)
     for number in range(ROUNDS):
         taken = [
             (

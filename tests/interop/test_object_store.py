@@ -15,7 +15,7 @@ from rove.bench.pipeline.stream import check
 from rove.broker.storage.records import LogRow
 from rove.lake import delta
 from rove.lake.delta import MissingTableError
-from rove.lake.log import Log
+from rove.lake.log import LakeLog
 from rove.lake.storage import OPTIONS, LakeError, child, clear, read_bytes, remove, write_whole
 from rove.pipeline.jobs.job import JobSettings
 from rove.pipeline.jobs.notifications import MatchOutput, found_position
@@ -44,7 +44,7 @@ def rows(first: int, last: int) -> list[tuple[int, LogRow]]:
 
 
 def positions(location: str) -> list[int]:
-    found: list[int] = whole(Log(location))["position"].to_pylist()
+    found: list[int] = whole(LakeLog(location))["position"].to_pylist()
     return found
 
 
@@ -53,13 +53,13 @@ def test_it_is_written_read_compacted_and_cleaned(
 ) -> None:
     location = f"{bucket}/some/lake"
     with pytest.raises(MissingTableError, match=f"there is no table at {location}"):
-        delta.Table(location)
+        delta.DeltaTable(location)
     lake = LakeAppender(location, rows_per_file=4, replaced_hours=0)
     lake.take(rows(1, 10))
     assert lake.files == 3
     again = LakeAppender(location, replaced_hours=0)
     again.take(rows(5, 12))
-    log = Log(location)
+    log = LakeLog(location)
     assert (log.position(), log.channels()) == (12, ["a/b"])
     assert positions(location) == list(range(1, 13))
     monkeypatch.setattr("rove.lake.compaction.SMALL_FILES_MAX", 2)
@@ -69,14 +69,14 @@ def test_it_is_written_read_compacted_and_cleaned(
     again.keep_bytes = 0
     again.maintain(time.time())
     assert positions(location) == []
-    assert Log(location).position() == 12
+    assert LakeLog(location).position() == 12
 
 
 @pytest.mark.soak
 def test_typed_tables_are_made_read_and_kept_few_there(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rove.lake.upkeep.SMALL_FILES_MAX", 2)
+    monkeypatch.setattr("rove.lake.compaction.NEWEST_FILES_MAX", 2)
     lake, tables = f"{bucket}/lake", f"{bucket}/some/tables"
     with pytest.raises(TablesError, match=f"no table of the channel 'a/b' in {tables}; `rove"):
         Table(tables, "a/b").read()
@@ -140,7 +140,7 @@ def test_a_store_that_is_away_says_so_in_one_line(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setitem(OPTIONS, "max_retries", "0")
     with pytest.raises(LakeError, match=f"cannot open the table {bucket}/lake: ") as caught:
-        Log(f"{bucket}/lake")
+        LakeLog(f"{bucket}/lake")
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
 

@@ -18,7 +18,7 @@ from rove.bench.pipeline.stream import check
 from rove.broker.storage.records import LogRow
 from rove.lake import delta
 from rove.lake.delta import MissingTableError
-from rove.lake.log import Log
+from rove.lake.log import LakeLog
 from rove.lake.storage import OPTIONS, LakeError, child, clear, folders, read_bytes, write_whole
 from rove.pipeline.jobs.job import JobSettings
 from rove.pipeline.jobs.stream import MatchStream
@@ -54,7 +54,7 @@ def rows(first: int, last: int) -> list[tuple[int, LogRow]]:
 
 
 def positions(location: str) -> list[int]:
-    found: list[int] = whole(Log(location))["position"].to_pylist()
+    found: list[int] = whole(LakeLog(location))["position"].to_pylist()
     return found
 
 
@@ -63,7 +63,7 @@ def test_a_lake_is_written_compacted_read_and_ingested(
 ) -> None:
     location, tables = f"{store.location}/some/lake", f"{store.location}/some/tables"
     with pytest.raises(MissingTableError, match=f"there is no table at {location}"):
-        delta.Table(location)
+        delta.DeltaTable(location)
     lake = LakeAppender(location, rows_per_file=4, replaced_hours=0)
     lake.take(rows(1, 10))
     assert lake.files == 3
@@ -80,7 +80,7 @@ def test_a_lake_is_written_compacted_read_and_ingested(
     assert ingest(None, location, tables).rows_in == 0
     again.keep_bytes = 0
     again.maintain(time.time())
-    assert (positions(location), Log(location).position()) == ([], 12)
+    assert (positions(location), LakeLog(location).position()) == ([], 12)
 
 
 def test_small_files_come_back_as_they_were(store: Store) -> None:
@@ -124,7 +124,7 @@ def test_no_key_is_told(
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
             with pytest.raises(LakeError) as caught:
-                Log(f"{store.location}/lake")
+                LakeLog(f"{store.location}/lake")
         for said in (str(caught.value), caplog.text):
             assert "\n" not in str(caught.value)
             assert store.secret[:20] not in said

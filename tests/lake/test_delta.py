@@ -9,17 +9,17 @@ import pytest
 
 from rove.lake import compaction
 from rove.lake.compaction import compact_where_many
-from rove.lake.delta import Table
+from rove.lake.delta import DeltaTable
 from rove.lake.files import write_file
 
 SCHEMA = pa.schema([("part", pa.string()), ("x", pa.int64())])
 
 
-def table_in(folder: Path, *partition_by: str) -> Table:
-    return Table.for_writing(folder, SCHEMA, partition_by, {})
+def table_in(folder: Path, *partition_by: str) -> DeltaTable:
+    return DeltaTable.for_writing(folder, SCHEMA, partition_by, {})
 
 
-def add(table: Table, number: int, part: str = "a") -> None:
+def add(table: DeltaTable, number: int, part: str = "a") -> None:
     rows = pa.table({"x": pa.array([number], pa.int64())})
     table.commit(
         "me", number, [write_file(table.uri, rows, {"part": part})], numbers={"n": -number}
@@ -33,11 +33,11 @@ def test_a_commit_keeps_further_numbers(tmp_path: Path) -> None:
         add(table, number)
     add(table, 4)  # is there already
     assert (table.number("me"), table.number("n")) == (5, -5)
-    assert Table(tmp_path).number("n") == -5
+    assert DeltaTable(tmp_path).number("n") == -5
 
 
 def test_others_notice_a_commit(tmp_path: Path) -> None:
-    table, other = table_in(tmp_path, "part"), Table(tmp_path)
+    table, other = table_in(tmp_path, "part"), DeltaTable(tmp_path)
     assert not other.has_newer()
     add(table, 1)
     assert other.has_newer()
@@ -47,7 +47,7 @@ def test_others_notice_a_commit(tmp_path: Path) -> None:
 
 
 def test_its_rows_are_those_of_all_its_files(tmp_path: Path) -> None:
-    table = Table.for_writing(tmp_path, SCHEMA, (), {})
+    table = DeltaTable.for_writing(tmp_path, SCHEMA, (), {})
     assert table.rows().schema == SCHEMA
     for number in range(3):
         rows = pa.table({"part": ["a"], "x": pa.array([number], pa.int64())})

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from rove.lake.delta import Table
+from rove.lake.delta import DeltaTable
 from rove.lake.files import write_file
 from rove.lake.storage import LakeError
 
@@ -26,8 +26,8 @@ SCHEMA = pa.schema(
 )
 
 
-def a_table(folder: Path) -> Table:
-    return Table.for_writing(folder / "table", SCHEMA, ["cell"], {})
+def a_table(folder: Path) -> DeltaTable:
+    return DeltaTable.for_writing(folder / "table", SCHEMA, ["cell"], {})
 
 
 def some_rows(first: int, count: int, value: float = 0.5, text: str = "x") -> pa.Table:
@@ -41,7 +41,7 @@ def some_rows(first: int, count: int, value: float = 0.5, text: str = "x") -> pa
     return pa.table(columns)
 
 
-def positions(table: Table) -> list[int]:
+def positions(table: DeltaTable) -> list[int]:
     return sorted(pl.read_delta(table.uri)["position"].to_list())
 
 
@@ -69,7 +69,7 @@ def test_what_is_replaced_goes_in_the_same_commit(tmp_path: Path) -> None:
 
 def test_two_who_commit_the_same_are_told(tmp_path: Path) -> None:
     one = a_table(tmp_path)
-    other = Table(one.uri)
+    other = DeltaTable(one.uri)
     file = write_file(one.uri, some_rows(0, 1), {"cell": None})
     one.commit("job", 1, [file])
     with pytest.raises(LakeError, match="Concurrent transaction"):
@@ -108,7 +108,7 @@ def test_columns_may_be_added(tmp_path: Path) -> None:
 
 
 def test_files_that_no_commit_names_are_removed_in_the_end(tmp_path: Path) -> None:
-    table = Table.for_writing(
+    table = DeltaTable.for_writing(
         tmp_path / "table",
         SCHEMA,
         ["cell"],

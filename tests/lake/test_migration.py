@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from rove.cli import main
 from rove.lake import migration
-from rove.lake.log import Log
+from rove.lake.log import LakeLog
 from rove.lake.migration import is_old, migrate
 from rove.lake.storage import LakeError
 from rove.serve.disk.lake import LakeAppender
@@ -75,7 +75,7 @@ def found(lake: Path) -> list[dict[str, Any]]:
 def test_every_row_is_there_as_it_was(
     tmp_path: Path, stretch_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(migration, "STRETCH_BYTES", stretch_bytes)
+    monkeypatch.setattr(migration, "RANGE_BYTES", stretch_bytes)
     lake = tmp_path / "lake"
     old_lake(lake)
     told: list[tuple[int, int]] = []
@@ -89,7 +89,7 @@ def test_every_row_is_there_as_it_was(
     assert (rows[5]["payload"], rows[5]["qos"], rows[5]["earlier"]) == (b"\xff5", 1, ["road"])
     assert rows[5]["user"] == [{"name": "unit", "value": "µg"}]
     assert str(rows[5]["day"]) == "2023-11-14"
-    assert Log(lake).position() == 11
+    assert LakeLog(lake).position() == 11
     assert told[-1][0] == told[-1][1]
     assert sorted(path.name for path in lake.iterdir()) == [
         "_delta_log", "_flushed", "kind=notifications", "kind=publications", "kind=subscriptions",
@@ -99,7 +99,7 @@ def test_every_row_is_there_as_it_was(
 
 
 def test_killed_anywhere_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(migration, "STRETCH_BYTES", 1)
+    monkeypatch.setattr(migration, "RANGE_BYTES", 1)
     for stop in range(8):
         lake = tmp_path / str(stop) / "lake"
         old_lake(lake)
@@ -127,7 +127,7 @@ def test_long_names_are_cut_and_stay_apart(tmp_path: Path) -> None:
     put(lake, "publications", "x" * 150 + "~1", [1])
     put(lake, "publications", "x" * 150 + "~2", [2])
     migrate(lake)
-    names = Log(lake).channels()
+    names = LakeLog(lake).channels()
     assert len(names) == 2
     assert all(name.startswith("xxx") and len(name) <= 80 for name in names)
 

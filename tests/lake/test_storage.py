@@ -12,12 +12,12 @@ from rove.lake.storage import (
     child,
     clear,
     folder_of,
+    lake_errors,
     one_line,
     read_bytes,
     remove,
     resolved,
     shown,
-    told,
     write_whole,
 )
 
@@ -42,9 +42,12 @@ def test_no_secret_is_shown() -> None:
 
 
 def test_errors_are_one_line() -> None:
-    with pytest.raises(LakeError, match=r"^cannot do it: No such thing$"), told("cannot do it"):
+    with (
+        pytest.raises(LakeError, match=r"^cannot do it: No such thing$"),
+        lake_errors("cannot do it"),
+    ):
         raise FileNotFoundError(2, "No such thing", "x")
-    with pytest.raises(LakeError, match="as it was"), told("cannot do it"):
+    with pytest.raises(LakeError, match="as it was"), lake_errors("cannot do it"):
         raise LakeError("as it was")
 
 

@@ -10,8 +10,8 @@ import pytest
 from rove.cli.world.view import audience_table, device_table
 from rove.errors import RoveError
 from rove.live.broker_audiences import Tell, play_audiences
-from rove.serve.config import Config, DataSettings, ListenSettings
 from rove.serve.server import Server
+from rove.serve.settings import Config, DataSettings, ListenSettings
 from rove.world.runs.scenario_run import ScenarioResult
 from rove.world.runs.scenarios import load_scenario
 

@@ -26,8 +26,8 @@ from rove.live.mqtt_bus import (
 from rove.match.designs.design import Evolve
 from rove.mqtt.encoder import PINGRESP, encode
 from rove.mqtt.packets import Connack, Publish
-from rove.serve.config import Config, DataSettings, ListenSettings
 from rove.serve.server import Server
+from rove.serve.settings import Config, DataSettings, ListenSettings
 from rove.testing.ports import free_port
 from rove.world.engines.array_bus import ArrayBus
 from rove.world.engines.bus import Bus, Deliveries

@@ -19,8 +19,8 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from rove.monitor.monitor_server import Settings, serve
-from rove.serve.config import AccessSettings, Config, DataSettings, ListenSettings
 from rove.serve.passwords import set_password
+from rove.serve.settings import AccessSettings, Config, DataSettings, ListenSettings
 from rove.world.runs.scenarios import (
     AirSettings,
     EngineSettings,

@@ -11,8 +11,7 @@ from rove.monitor import broker_status
 from rove.monitor.broker_client import BrokerAnswer
 from rove.monitor.broker_status import WELL, fault_of, health_of, jobs, metrics_json, why_slow
 from rove.pipeline.jobs.status import Reporter
-from rove.serve.config import Channel, LakeSettings, MatcherSettings
-from rove.serve.workers.policy_settings import PolicySettings
+from rove.serve.settings import Channel, LakeSettings, MatcherSettings, PolicySettings
 from tests.effort import PATIENCE_S
 from tests.monitor.conftest import Running
 from tests.serve.conftest import Running as RunningBroker

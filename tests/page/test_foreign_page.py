@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rove.serve.config import AccessSettings
+from rove.serve.settings import AccessSettings
 from tests.page.conftest import PATIENCE_MS
 from tests.page.waiting import until
 from tests.serve.conftest import Running, start_server  # noqa: F401

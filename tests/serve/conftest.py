@@ -18,8 +18,8 @@ import pytest
 
 from rove.elastic.view import MatchersView, MatcherView, Reconfiguration
 from rove.policy.view import PoliciesView, PolicyCounts, PolicyView
-from rove.serve.config import Config, DataSettings, ListenSettings
 from rove.serve.server import Server
+from rove.serve.settings import Config, DataSettings, ListenSettings
 from tests.effort import PATIENCE_S
 
 

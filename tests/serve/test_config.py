@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 from rove.broker.access import AccessError, Identity
 from rove.broker.limits import Limits
 from rove.serve.config import (
-    Channel,
-    Config,
     ConfigError,
     changes,
     check,
@@ -33,6 +31,7 @@ from rove.serve.config import (
     value_of,
 )
 from rove.serve.passwords import set_password
+from rove.serve.settings import Channel, Config
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -254,9 +253,10 @@ def test_the_ways_out_that_are_named_work() -> None:
     assert check(load(overrides=public | USERS)) == []
     assert check(load(overrides=public | {"tls.client_ca": "ca.pem"})) == []
     plain = {"listen.mqtt_host": "0.0.0.0", "listen.plain_text_in_public": True}
-    assert "passwords may travel unprotected" in check(load(overrides=plain | USERS))[0]
+    assert "passwords may be sent unprotected" in check(load(overrides=plain | USERS))[0]
     assert (
-        "let in without a name" in check(load(overrides=public | {"access.anonymous": "always"}))[0]
+        "anybody who reaches a listener may connect"
+        in check(load(overrides=public | {"access.anonymous": "always"}))[0]
     )
 
 
@@ -296,8 +296,8 @@ def test_any_number_of_listeners_may_take_a_free_port() -> None:
 
 
 def test_what_is_unwise_is_said() -> None:
-    assert "the machine stops" in check(load(overrides={"data.durability": "process"}))[0]
-    assert "the broker stops" in check(load(overrides={"data.durability": "none"}))[0]
+    assert "the machine crashes" in check(load(overrides={"data.durability": "process"}))[0]
+    assert "the broker crashes" in check(load(overrides={"data.durability": "none"}))[0]
     assert "are off" in check(load(overrides=TLS))[0]
 
 

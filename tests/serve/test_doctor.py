@@ -23,12 +23,13 @@ from rove.broker.storage.journal import Changes
 from rove.broker.storage.records import LogRow, SessionRow, encoded
 from rove.errors import RoveError
 from rove.serve import doctor
-from rove.serve.config import Config, load
+from rove.serve.config import load
 from rove.serve.disk.lake import LakeAppender
 from rove.serve.disk.store import Store
-from rove.serve.doctor import Finding, examine_configuration, examine_machine
+from rove.serve.doctor import DoctorFinding, examine_configuration, examine_machine
 from rove.serve.passwords import set_password
 from rove.serve.server import Server
+from rove.serve.settings import Config
 from rove.serve.tls import validity
 
 CERTIFICATES = Path(__file__).parent / "certificates"
@@ -49,11 +50,11 @@ def patient(tmp_path: Path, **settings: Any) -> Config:
     return load(overrides=overrides)
 
 
-def about(subject: str, findings: Iterable[Finding]) -> list[tuple[str, str]]:
+def about(subject: str, findings: Iterable[DoctorFinding]) -> list[tuple[str, str]]:
     return [(each.state, each.text) for each in findings if each.subject == subject]
 
 
-def examine(config: Config) -> list[Finding]:
+def examine(config: Config) -> list[DoctorFinding]:
     return list(examine_configuration(config, time.time()))
 
 

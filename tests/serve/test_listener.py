@@ -12,9 +12,9 @@ import pytest
 from rove.mqtt.decoder import PacketDecoder
 from rove.mqtt.encoder import PINGREQ, PINGRESP, encode
 from rove.mqtt.packets import Connack, Connect, Disconnect, Packet, Publish, Reason
-from rove.serve.config import Config, DataSettings, ListenSettings
 from rove.serve.listener import peer_name
 from rove.serve.server import Server
+from rove.serve.settings import Config, DataSettings, ListenSettings
 from tests.effort import PATIENCE_S
 from tests.serve.conftest import Running
 

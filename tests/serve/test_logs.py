@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rove.serve.config import LogSettings
 from rove.serve.logs import (
     REPEATS_MAX,
     WINDOW_S,
@@ -25,6 +24,7 @@ from rove.serve.logs import (
     masked,
     without_secrets,
 )
+from rove.serve.settings import LogSettings
 
 
 @pytest.fixture

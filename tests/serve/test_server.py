@@ -20,7 +20,10 @@ from rove.elastic.elasticity import ElasticitySettings
 from rove.errors import RoveError
 from rove.lang.replay import RankedWindow
 from rove.match import engine
-from rove.serve.config import (
+from rove.serve.disk.data_folder import INDEX_NAME
+from rove.serve.passwords import set_password
+from rove.serve.server import Server, elasticity_of, folder_mode_of, settings_of
+from rove.serve.settings import (
     AccessSettings,
     Channel,
     Config,
@@ -28,11 +31,8 @@ from rove.serve.config import (
     LakeSettings,
     ListenSettings,
     MatcherSettings,
+    PolicySettings,
 )
-from rove.serve.disk.data_folder import INDEX_NAME
-from rove.serve.passwords import set_password
-from rove.serve.server import Server, elasticity_of, folder_mode_of, settings_of
-from rove.serve.workers.policy_settings import PolicySettings
 from rove.serve.workers.policy_workers import memory_bytes_of
 from tests.effort import PATIENCE_S
 from tests.serve.conftest import Running

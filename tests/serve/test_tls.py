@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rove.serve.config import TlsSettings
+from rove.serve.settings import TlsSettings
 from rove.serve.tls import TlsError, load_certificate, server_context, user_of, validity, warnings
 
 HERE = Path(__file__).parent / "certificates"
@@ -134,7 +134,7 @@ def test_names_that_are_missing_or_many(certificate: Any, expected: str | None) 
         ({"certificate": pem("server.key")}, "server.key; it holds a private key"),
         ({"key": pem("server.pem")}, "server.pem; it holds a certificate"),
         ({"key": pem("README.md")}, "README.md; it should be PEM"),
-        ({"key": pem("encrypted.key")}, "is encrypted, and a broker has nobody to ask"),
+        ({"key": pem("encrypted.key")}, "is encrypted, and a broker cannot ask"),
         ({"client_ca": pem("README.md")}, "[tls] client_ca: there is no certificate in"),
     ],
 )

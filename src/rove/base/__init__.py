@@ -1,4 +1,4 @@
-"""What every room needs and none should write again: files, TOML, child processes, statistics.
+"""Code for all rooms: files, TOML, child processes, HTTP, statistics.
 
-It knows nothing of brokers and subscriptions. What is here is used by two rooms or more.
+It does not depend on brokers and subscriptions. Everything here is used by two rooms or more.
 """

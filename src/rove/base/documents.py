@@ -1,11 +1,11 @@
-"""Files in TOML that people write, read strictly.
+"""Strict reading of TOML files that people write.
 
-A key that nobody knows is a mistake and not a wish, and a mistake is told with the file, the key,
-the value that stands there and what could; where the text is no TOML, with the line. msgspec checks
-and converts; its messages have the place (`$.people.players`) and the rule, but not the value,
-which is looked up here, nor the key in a table of any keys (`$[...]`), which is found by converting
-with one of them at a time. Considered: its own TOML reader. It wants the same library, and with the
-tables in hand the value can be shown.
+An unknown key is a mistake, not a wish. A mistake is reported with the file, the key, its value and
+what is allowed; if the text is not TOML, with the line. msgspec checks and converts. Its messages
+have the place (`$.people.players`) and the rule, but not the value, which is looked up here, nor
+the key in a table with arbitrary keys (`$[...]`), which is found by converting one key at a time.
+Considered: msgspec's own TOML reader. It needs the same library, and with the tables at hand the
+value can be shown.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ _STEP: Final = re.compile(r"\.(?P<key>[^.\[\]]+)|\[(?P<number>\d+)\]|\[\.\.\.\]"
 _VALUE_CHARACTERS_MAX: Final = 60
 
 Step = str | int | None
-"""Into a table by its key, into a list by a number, into a table by a key that is not known."""
+"""Into a table by its key, into a list by a number, into a table by an unknown key."""
 
 
 def read_document(path: Path, kind: type[Document], error: type[RoveError]) -> Document:
-    """What a file says; the error if it cannot be read or says something else."""
+    """The contents of a file; the error if it cannot be read or is invalid."""
     return converted(read_tables(path, error), kind, str(path), error)
 
 
 def decode_document(
     text: str, kind: type[Document], where: str, error: type[RoveError]
 ) -> Document:
-    """What a text says; `where` is the name of the file in messages."""
+    """The contents of a text; `where` is the name of the file in messages."""
     return converted(tables_of(text, where, error), kind, where, error)
 
 
 def read_tables(path: Path, error: type[RoveError]) -> dict[str, Any]:
-    """The tables of a file, whatever they are."""
+    """The tables of a file, unchecked."""
     return tables_of(read_text(path, error), str(path), error)
 
 
 def read_text(path: Path, error: type[RoveError]) -> str:
-    """A file that people write."""
+    """The text of a file."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as fault:
@@ -61,7 +61,7 @@ def read_text(path: Path, error: type[RoveError]) -> str:
 
 
 def tables_of(text: str, where: str, error: type[RoveError]) -> dict[str, Any]:
-    """The tables of a text, whatever they are."""
+    """The tables of a text, unchecked."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as fault:
@@ -69,7 +69,7 @@ def tables_of(text: str, where: str, error: type[RoveError]) -> dict[str, Any]:
 
 
 def converted(tables: Any, kind: type[Document], where: str, error: type[RoveError]) -> Document:
-    """Tables as what they are to be; what `kind` itself says against them is told likewise."""
+    """Convert tables; errors that `kind` itself raises are reported in the same way."""
     try:
         return msgspec.convert(tables, kind)
     except msgspec.ValidationError as fault:
@@ -79,7 +79,7 @@ def converted(tables: Any, kind: type[Document], where: str, error: type[RoveErr
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    """What to do about a name that nobody knows."""
+    """Advice about an unknown name."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean `{near[0]}`?" if near else otherwise
 
@@ -109,7 +109,7 @@ def _steps(place: str) -> list[Step]:
 
 
 def _with_keys(steps: list[Step], tables: Any, kind: Any) -> list[Step]:
-    """The same with the keys that msgspec does not tell: the first that is at fault by itself."""
+    """The same with keys that msgspec does not report: the first that is at fault alone."""
     for at, step in enumerate(steps):
         if step is not None:
             continue
@@ -133,14 +133,14 @@ def _fits(tables: Any, kind: Any) -> bool:
 
 
 def _shown(steps: Sequence[Step]) -> str:
-    """As people write it: `rooms[1].books`."""
+    """A place as people write it: `rooms[1].books`."""
     named = ("[…]" if each is None else f"[{each}]" if isinstance(each, int) else f".{each}"
              for each in steps)  # fmt: skip
     return "".join(named).removeprefix(".")
 
 
 def _value_at(tables: Any, steps: Sequence[Step]) -> Any:
-    """The value at a place, or the innermost table around it that there is."""
+    """The value at a place, or the innermost existing table around it."""
     value = tables
     for step in steps:
         try:
@@ -162,7 +162,7 @@ def _names_at(kind: Any, steps: Sequence[Step]) -> list[str]:
 
 
 def _table(info: msgspec.inspect.Type | None) -> msgspec.inspect.Type | None:
-    """Of several that a value may be, the one that is a table."""
+    """The table among several types that a value may have."""
     if not isinstance(info, msgspec.inspect.UnionType):
         return info
     return next((each for each in info.types if isinstance(each, msgspec.inspect.StructType)), None)

@@ -1,10 +1,10 @@
-"""How sure a mean or a median of few measurements is: Student's interval and the bootstrap.
+"""Confidence intervals of means and medians of few measurements: Student's t and the bootstrap.
 
-**The mean's interval** is Student's, exact when what is measured is spread normally. The quantile
-is found by bisection of the distribution's closed form for whole degrees of freedom (a finite
-sum), so that no statistics package is needed for one number. **The median's** makes no assumption:
-it is the percentile bootstrap, with a seed that never changes, so that the same values always give
-the same interval; of few values it cannot be wider than they are.
+**The mean**: Student's interval, exact for normally distributed measurements. The quantile is found
+by bisection of the closed form of the distribution for whole degrees of freedom (a finite sum), so
+that no statistics package is needed for one number. **The median** needs no assumption: the
+percentile bootstrap, with a fixed seed, so that the same values always give the same interval. It
+cannot be wider than the values are.
 
 10,000 resamples of 30 values take 0.1 s.
 """
@@ -25,15 +25,15 @@ CONFIDENCE: Final = 0.95
 RESAMPLES: Final = 10_000
 SEED: Final = 20_130_113
 FREEDOM_EXACT_MAX: Final = 10_000
-"""Beyond it two terms of a series around the normal distribution are right to eleven digits."""
+"""Beyond it two terms of a series around the normal distribution have eleven correct digits."""
 _DRAWN_MAX: Final = 1_000_000
-"""Numbers that are drawn at a time."""
+"""Random numbers at a time."""
 
 Interval = tuple[float, float]
 
 
 def mean_interval(values: NDArray[np.float64], confidence: float = CONFIDENCE) -> Interval | None:
-    """Where the mean is, as sure as that; None for fewer than two values."""
+    """The confidence interval of the mean; None for fewer than two values."""
     if len(values) < 2:
         return None
     mean, half = float(values.mean()), half_width(values, confidence)
@@ -41,7 +41,7 @@ def mean_interval(values: NDArray[np.float64], confidence: float = CONFIDENCE) -
 
 
 def half_width(values: NDArray[np.float64], confidence: float = CONFIDENCE) -> float:
-    """How far that goes to either side, for two values or more."""
+    """Half the width of that interval, for two values or more."""
     n = len(values)
     return t_quantile(confidence, n - 1) * float(values.std(ddof=1)) / math.sqrt(n)
 
@@ -53,11 +53,11 @@ def median_interval(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> Interval | None:
-    """Where the median is, by drawing the same number of values again and again."""
+    """The confidence interval of the median, by resampling."""
     n = len(values)
     if n < 2:
         return None
-    ordered = np.sort(values)  # the order of the runs shall not matter
+    ordered = np.sort(values)  # the order of the runs must not matter
     drawn = np.random.default_rng(seed)
     at_a_time = max(1, _DRAWN_MAX // n)
     medians = np.concatenate(
@@ -73,7 +73,7 @@ def median_interval(
 
 @functools.cache
 def t_quantile(confidence: float, freedom: int) -> float:
-    """The t with which Student's distribution has this share of its mass from -t to t."""
+    """The t for which Student's distribution has this share of its mass between -t and t."""
     if freedom > FREEDOM_EXACT_MAX:
         z = NormalDist().inv_cdf((1 + confidence) / 2)
         return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
@@ -92,7 +92,7 @@ def t_quantile(confidence: float, freedom: int) -> float:
 
 
 def t_mass(t: float, freedom: int) -> float:
-    """The share of Student's distribution from -t to t.
+    """The share of Student's distribution between -t and t.
 
     A finite sum for whole degrees of freedom (Abramowitz and Stegun 26.7.3 and 26.7.4): each term
     is the one before it by cos² and a ratio of neighbouring numbers.

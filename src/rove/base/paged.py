@@ -1,13 +1,13 @@
-"""Paged files: a head, and blocks that begin at a page, so that they can be used where they lie.
+"""Paged files: a head, and blocks aligned to pages, which can be used in a mapped file.
 
     magic │ length of the envelope │ envelope (MessagePack) │ padding │ block │ padding │ block …
 
-The envelope says what the file holds (`contents`), and has the head and the sizes of the blocks. So
-a reader decodes the head only: the blocks come page by page from a mapped file as they are needed,
-and processes that map the same file share them. Nothing is copied, and nothing in such a file can
-run code. A file with other contents is refused by name.
+The envelope has the kind of the file (`contents`), the head and the sizes of the blocks. A reader
+decodes only the head: the blocks are loaded page by page from a mapped file as they are needed, and
+processes that map the same file share them. Nothing is copied, and nothing in such a file can run
+code. A file of another kind is refused by name.
 
-Nothing here does I/O: `packed` gives the parts to write, `unpacked` takes what was read or mapped.
+This module does no I/O: `packed` returns the parts to write, `unpacked` takes read or mapped bytes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Keeps routes running: each by itself, again after troubles, until it is told to stop.
+"""Runs routes: each separately, restarted after faults, until it is stopped.
 
-Each route has one thread for what blocks. What trying again may mend (Kafka or the broker away, a
-lake that cannot be read) is tried again after a random part of a delay that doubles; the rest ends
-all.
+Each route has one thread for blocking calls. After a fault that may pass (Kafka or the broker is
+down, a lake cannot be read) a route is restarted after a random part of a delay that doubles; any
+other fault ends all routes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOOK_EVERY_S: Final = 0.2
 RETRY_S_FIRST: Final = 0.5
 RETRY_S_MAX: Final = 30.0
 STOP_S_MAX: Final = 10.0
-"""A route that is told to stop may take so long to end its batch."""
+"""How long a route that is stopped may take to end its batch."""
 
 
 class Bridge:
@@ -44,11 +44,11 @@ class Bridge:
         self.progress = [RouteProgress(route.title) for route in config.routes]
 
     def stop(self) -> None:
-        """End after the batches that are under way."""
+        """End after the present batches."""
         self._stopping.set()
 
     async def run(self, *, once: bool = False) -> None:
-        """Until it is stopped; with `once`, until every route was at its end."""
+        """Run until it is stopped; with `once`, until every route has reached the end."""
         keeping = [
             asyncio.create_task(self._keep(route, progress, once=once), name=route.title)
             for route, progress in zip(self._config.routes, self.progress, strict=True)
@@ -77,7 +77,7 @@ class Bridge:
                 task.result()
 
     async def _keep(self, route: BridgeRoute, progress: RouteProgress, *, once: bool) -> None:
-        """One route, over all its troubles."""
+        """Run one route, and restart it after faults."""
         troubles = 0
         with ThreadPoolExecutor(1, thread_name_prefix=route.title) as threads:
             while not self._stopping.is_set():

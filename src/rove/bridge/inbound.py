@@ -1,16 +1,17 @@
 """From a topic of Kafka to the broker.
 
-Each partition has a session of the broker of its own, so that its order is kept and its offsets are
-packet identifiers. A batch goes through five steps, and a kill between any two of them is harmless:
+Each partition has its own session, so that its order is kept and its offsets are packet
+identifiers. A batch goes through five steps, and a kill between any two of them is harmless:
 
     publish        QoS 2, the packet identifier is made of the offset
     PUBREC         the broker has all of it on disk, with the packet identifiers
     position       is written to Kafka: from here on the batch is not read again
-    PUBREL         the packet identifiers may go
+    PUBREL         the packet identifiers are released
     PUBCOMP        awaited by the next batch, before its own position is written
 
-Killed before the position, the batch is read and published again, and the broker knows the packet
-identifiers of what it has. Killed after it, the next process releases them and reads on.
+After a kill before the position, the batch is read and published again, and the broker recognises
+the packet identifiers that it has. After a kill later on, the next process releases them and reads
+on.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ from rove.client.options import ClientOptions, Connection
 POLL_S: Final = 0.2
 LOOK_FOR_PARTITIONS_S: Final = 60.0
 _NEVER_S: Final = 0xFFFF_FFFF
-"""The broker makes of it what it allows."""
+"""The broker reduces it to what it allows."""
 
 T = TypeVar("T")
 InThread = Callable[..., Awaitable[Any]]
-"""Runs what blocks in the one thread of the route."""
+"""Runs a blocking call in the thread of the route."""
 
 
 class BrokerCredentials(msgspec.Struct, frozen=True):
-    """How the broker knows us."""
+    """User and password at the broker."""
 
     password: str | None = None
     tls: ssl.SSLContext | None = None
@@ -87,7 +88,7 @@ class InboundRoute:
     # -- opening and closing -------------------------------------------------------------------
 
     async def open(self, in_thread: InThread) -> None:
-        """Find out how far it is, and connect a session for each partition."""
+        """Read the position, and connect a session for each partition."""
         found: Mapping[str, bytes] = await in_thread(self._transactions.open)
         numbers: list[int] = await in_thread(self._transactions.partitions)
         begins = await in_thread(self._open_consumer, numbers, found)
@@ -102,7 +103,7 @@ class InboundRoute:
                     f"the broker has forgotten the session of {self._route.kafka_topic}/{number}; "
                     f"what was under way when it was last there may come twice"
                 )
-        # Kept at once: what `latest` means must not change with the next start.
+        # Written at once: the meaning of `latest` must not change with the next start.
         fresh = {self._key(each): begins[each] for each in numbers if self._key(each) not in found}
         if fresh:
             await in_thread(self._keep, fresh)
@@ -111,7 +112,7 @@ class InboundRoute:
         self._looked_at = asyncio.get_running_loop().time()
 
     async def close(self, in_thread: InThread) -> None:
-        """Let go; nothing is lost by it, whatever it was about to do."""
+        """Close; nothing is lost, in whatever step it was."""
         partitions, self._partitions = self._partitions, {}
         for partition in partitions.values():
             await partition.session.close()
@@ -125,7 +126,7 @@ class InboundRoute:
             password=self._access.password,
             tls=self._access.tls,
             session_expiry_s=_NEVER_S,
-            # Without a position, packet identifiers of an earlier life would mean something else.
+            # Without a position, packet identifiers of an earlier run would mean other offsets.
             clean_start=not is_known,
             on_connection=self._on_connection,
         )
@@ -177,10 +178,10 @@ class InboundRoute:
             self._consumer.close()
             self._consumer = None
 
-    # -- going on ------------------------------------------------------------------------------
+    # -- batches --------------------------------------------------------------------------------
 
     async def step(self, in_thread: InThread) -> bool:
-        """Bring one batch over; False if there was nothing to bring."""
+        """Move one batch; False if there was nothing to move."""
         partitions = self._partitions
         if not any(each.waiting for each in partitions.values()):
             await self._look_for_partitions(in_thread)
@@ -236,7 +237,7 @@ class InboundRoute:
         return found
 
     def _judge(self, error: KafkaError, number: int | None) -> None:
-        """What the consumer has to say besides records."""
+        """Handle an event of the consumer that is no record."""
         if error.code() == KafkaError._PARTITION_EOF and number is not None:
             self._partitions[number].is_at_end = True
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
@@ -263,7 +264,7 @@ class InboundRoute:
             raise KafkaUnavailable(f"{self._route.kafka_topic} has other partitions than before")
 
     async def _settle(self, batches: Mapping[int, list[KafkaRecord]], in_thread: InThread) -> None:
-        """Where offsets leap, have everything released before packet identifiers come again."""
+        """After a gap in the offsets, release everything before packet identifiers are reused."""
         settled = {}
         for number, batch in batches.items():
             partition = self._partitions[number]
@@ -275,7 +276,7 @@ class InboundRoute:
             await in_thread(self._keep, settled)
 
     def _publish(self, partition: _Partition, batch: list[KafkaRecord]) -> int:
-        """Publish what of a batch is to be published; how much that is."""
+        """Publish the records of a batch that pass; returns their number."""
         sent = 0
         for record in batch:
             try:
@@ -294,7 +295,8 @@ class InboundRoute:
         return sent
 
     async def _received(self, number: int) -> int:
-        """Wait until the broker has it; how many it refused, BridgeError if that is not to be."""
+        """Wait until the broker has the batch; returns how many it refused, or raises
+        BridgeError."""
         session = self._partitions[number].session
         await session.received()
         for _, why in session.refusals:

@@ -1,9 +1,9 @@
 """From the broker's lake to a topic of Kafka.
 
 The lake has every publication of a channel once, in the order of positions, whatever its QoS, and
-keeps it for as long as its retention says; how far Kafka has it is one number. So the bridge reads
-the lake and is no subscriber: no queue fills up while it is away, and nothing depends on which
-packet was acknowledged when. It costs the second until the broker has written what came.
+keeps it for its retention time; the progress of Kafka is one number. So the bridge reads the lake
+and is no subscriber: no queue fills up while it is down, and nothing depends on acknowledgements.
+The price is a delay of about a second, until the broker has written a publication to the lake.
 
 Up to `CHUNK_ROWS` publications are one transaction. A file of the lake is held in memory while it
 is sent.
@@ -21,14 +21,14 @@ import pyarrow as pa
 from rove.bridge.routes import BridgeConfig, BridgeRoute, RouteProgress
 from rove.bridge.transactions import KafkaTransactions
 from rove.bridge.translation import KafkaRecord, LakeRow, Translator
-from rove.lake.log import COLUMNS, NOTHING, Log, in_order
+from rove.lake.log import COLUMNS, NOTHING, LakeLog, in_order
 
 CHUNK_ROWS: Final = 5_000
 _COLUMNS: Final = (*COLUMNS, "earlier")
 
 
 class _StoredPosition(msgspec.Struct, frozen=True):
-    """A position, as the topic of positions has it."""
+    """A position in the topic of positions."""
 
     position: int
 
@@ -46,13 +46,13 @@ class OutboundRoute:
         self._config, self._route, self._progress = config, route, progress
         self._translator = Translator(route, config.name)
         self._transactions = KafkaTransactions(config, route, is_stopped)
-        self._log: Log | None = None
+        self._log: LakeLog | None = None
         self._chunks: Iterator[tuple[int, list[LakeRow]]] = iter(())
         self._position = self._written = NOTHING
 
     def open(self) -> None:
-        """Find out how far it is."""
-        self._log = Log(self._config.lake)
+        """Read the position."""
+        self._log = LakeLog(self._config.lake)
         found = self._transactions.open().get(self._route.title)
         self._transactions.partitions()
         self._chunks = iter(())
@@ -61,7 +61,7 @@ class OutboundRoute:
                 found, type=_StoredPosition
             ).position
         else:
-            # Kept at once: what `latest` means must not change with the next start.
+            # Written at once: the meaning of `latest` must not change with the next start.
             self._position = self._log.position() if self._route.start == "latest" else NOTHING
             self._write(())
         self._progress.position = self._position
@@ -83,7 +83,7 @@ class OutboundRoute:
         return True
 
     def close(self) -> None:
-        """Write down how far it has looked, and let go."""
+        """Write the position, and close."""
         try:
             if self._position > self._written:
                 self._write(())
@@ -91,7 +91,7 @@ class OutboundRoute:
             self._transactions.close()
 
     def abandon(self) -> None:
-        """Let go as it is."""
+        """Close without writing."""
         self._transactions.close()
 
     def _send(self, end: int, rows: list[LakeRow]) -> None:
@@ -117,9 +117,9 @@ class OutboundRoute:
 
 
 def chunks(
-    log: Log, after: int, up_to: int, channels: tuple[str, ...], rows_max: int = CHUNK_ROWS
+    log: LakeLog, after: int, up_to: int, channels: tuple[str, ...], rows_max: int = CHUNK_ROWS
 ) -> Iterator[tuple[int, list[LakeRow]]]:
-    """Publications above and up to a position in order, each once, and how far each part goes."""
+    """Publications between two positions, in order and each once, with the end of each part."""
     files = log.files("publications", after, up_to, channels or None)
     while files:
         end = min(files[0].last, up_to)
@@ -130,13 +130,13 @@ def chunks(
             is_last = begin + rows_max >= len(rows)
             yield (end if is_last else part[-1].position), part
         after = end
-        # A file may have been written, or compacted, since: what lies above is for the next time.
+        # A file may have been written or compacted since: later positions are for the next time.
         files = [file for file in files if file.last > after and after < up_to]
     yield up_to, []
 
 
 def rows_of(table: pa.Table, channels: tuple[str, ...]) -> Iterator[LakeRow]:
-    """What several of the channels keep comes once: from the first that keeps it."""
+    """A publication that several channels keep counts once: from the first of them."""
     among = set(channels)
     columns = {name: table[name] for name in _COLUMNS}
     columns["at"] = columns["at"].cast(pa.int64())

@@ -1,4 +1,4 @@
-"""Which topics go where: the routes of a bridge, as a file or options say them."""
+"""The routes of a bridge, from a file or options."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PLACES: Final = re.compile(r"\{(\w*)\}")
 PLACES: Final = ("key", "partition", "topic")
-"""What may stand in braces in the topic of the broker that records go to."""
+"""Placeholders, in braces, in the target topic at the broker."""
 
 
 class BridgeError(RoveError):
-    """A bridge is set up wrongly, or has met what it cannot pass on."""
+    """The configuration of a bridge is invalid, or it cannot pass something on."""
 
 
 class BridgeRoute(
@@ -35,22 +35,22 @@ class BridgeRoute(
     forbid_unknown_fields=True,
     rename={"source": "from", "target": "to"},
 ):
-    """One way: `mqtt:FILTER` to `kafka:TOPIC`, or `kafka:TOPIC` to `mqtt:TOPIC`."""
+    """A route: `mqtt:FILTER` to `kafka:TOPIC`, or `kafka:TOPIC` to `mqtt:TOPIC`."""
 
     source: str
     target: str
     name: str = ""
-    """By default made of both ends. Positions are kept under it."""
+    """By default made from both ends. It is the key of positions."""
     filter: str = ""
-    """A text of the language; what does not meet it stays behind."""
+    """A filter expression; what does not match is left out."""
     key: str = ""
     """Towards Kafka: the attribute that is the key of a record; empty for the topic."""
     channels: tuple[str, ...] = ()
-    """Towards Kafka: of the lake; empty for all."""
+    """Towards Kafka: channels of the lake; empty for all."""
     start: Literal["earliest", "latest"] = "earliest"
-    """Where a route begins that has no position yet."""
+    """Where a route without a position begins."""
     refused: Literal["stop", "skip"] = "stop"
-    """What happens at something that the other side cannot have."""
+    """What happens with something that the other side cannot take."""
 
     @property
     def is_to_kafka(self) -> bool:
@@ -63,12 +63,12 @@ class BridgeRoute(
 
     @property
     def mqtt_topic(self) -> str:
-        """A topic filter towards Kafka, otherwise a topic, perhaps with places in it."""
+        """A topic filter towards Kafka, otherwise a topic, perhaps with placeholders."""
         return (self.source if self.is_to_kafka else self.target).removeprefix(MQTT)
 
     @property
     def title(self) -> str:
-        """Its name, or the one it has without."""
+        """Its name, or the default name."""
         if self.name:
             return self.name
         made = f"{self.source}-{self.target}".replace("#", "all").replace("+", "any")
@@ -82,18 +82,18 @@ class BridgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Its servers: `host:9092,other:9092`."""
     routes: tuple[BridgeRoute, ...]
     name: str = "rove-bridge"
-    """Of the topic with the positions; transactions and sessions begin with it."""
+    """The name of the topic of positions; names of transactions and sessions begin with it."""
     broker: str = ""
     """As mqtt://host:1883."""
     lake: str = ""
     """A folder or a URI."""
     kafka_options: dict[str, str | int | float | bool] = {}
-    """For every client of Kafka, by librdkafka's names: security and the like."""
+    """Options of all Kafka clients, by librdkafka's names: security and the like."""
 
 
-def config_of(told: Mapping[str, Any], where: str) -> BridgeConfig:
-    """The configuration, checked; BridgeError says what is wrong with it."""
-    config = converted(told, BridgeConfig, where, BridgeError)
+def config_of(tables: Mapping[str, Any], where: str) -> BridgeConfig:
+    """Check a configuration; BridgeError names the fault."""
+    config = converted(tables, BridgeConfig, where, BridgeError)
     if not _NAME.fullmatch(config.name):
         raise BridgeError(
             f"{where}: the name {config.name!r} may have letters, digits and ._- only"
@@ -145,7 +145,7 @@ def _check(route: BridgeRoute, config: BridgeConfig, where: str) -> None:
 
 
 def filter_of(route: BridgeRoute, where: str = "") -> Subscription | None:
-    """The text of a route; None if it has none."""
+    """The filter expression of a route; None if it has none."""
     if not route.filter:
         return None
     where = where or f"route {route.title!r}"
@@ -178,25 +178,25 @@ def key_of(route: BridgeRoute, where: str = "") -> Attribute | None:
 
 
 class RouteProgress(msgspec.Struct):
-    """Of one route, since it was started."""
+    """The progress of a route since it was started."""
 
     route: str
     read: int = 0
-    """Publications or records that were looked at."""
+    """Publications or records that were read."""
     sent: int = 0
-    """Of these, those that the other side has on disk."""
+    """Those of them that the other side has on disk."""
     left: int = 0
-    """Those that do not meet the filter, or came from there."""
+    """Those that do not match, or come from the other side."""
     refused: int = 0
-    """Those that the other side cannot have, where the route says skip."""
+    """Those that the other side cannot take, with `skip`."""
     position: int = -1
-    """Of the lake; or the sum of the next offsets."""
+    """The position in the lake, or the sum of the next offsets."""
     is_at_end: bool = False
-    """There was nothing more when it last looked."""
+    """Whether it was at the end at the last look."""
     troubles: int = 0
-    """How often it had to begin again."""
+    """How often it was restarted."""
     trouble: str = ""
-    """The last of them, until it has gone on."""
+    """The last fault, until it works again."""
 
 
 def progress_line(now: RouteProgress, before: RouteProgress | None, seconds: float) -> str:

@@ -1,9 +1,15 @@
-"""A session of the broker under packet identifiers of our own, which outlives this process.
+"""A session of the broker whose packet identifiers are made of offsets, and outlive this process.
 
 Publications are QoS 2 and held: the broker's PUBREC is awaited for all of them, and PUBREL is sent
-when somebody says so. In between the broker has the packet identifiers on disk, together with what
-the publications have caused, and takes none of them twice. Coming back after a loss, and sending
-again what was not answered, is the client's (`rove.client.connection`, `rove.client.session`).
+on request. In between the broker has the packet identifiers on disk, together with the effects of
+the publications, and accepts none of them twice. Reconnecting and resending is up to the client
+(`rove.client.connection`, `rove.client.session`).
+
+A packet identifier is computed from the offset, so a record that is published again has the same
+one. There are 65,535, and those in flight must differ: the offsets of a batch, and those of the
+batch before it that may not be released yet, lie within half of that (`SPAN`). Offsets have gaps,
+where records were compacted or transactions ended, so a batch is limited by offsets and not by
+count alone.
 """
 
 from __future__ import annotations
@@ -20,13 +26,12 @@ from rove.client.connection import PersistentConnection
 from rove.client.errors import ClientError, in_words
 from rove.client.options import ClientOptions
 from rove.client.protocol import DeliveryToken
-from rove.client.session import ClientSession as ClientSession
-from rove.client.session import Outgoing
+from rove.client.session import ClientSession, Outgoing
 from rove.mqtt.packets import Properties, Publish, Reason
 
 
 class BridgeSession:
-    """One connection after the other, in one session."""
+    """One session over successive connections."""
 
     def __init__(self, options: ClientOptions) -> None:
         self._protocol = ClientSession(options.settings())
@@ -36,23 +41,23 @@ class BridgeSession:
         self._changed = asyncio.Event()
         self._error: ClientError | None = None
         self.refusals: list[tuple[int, str]] = []
-        """Packet identifiers of what the broker refused since the last release, and why."""
+        """Packet identifiers that the broker has refused since the last release, and why."""
         self.was_forgotten = False
-        """The broker did not know the session any more."""
+        """Whether the broker has lost the session."""
         self._expects_session = options.clean_start is False
 
     async def open(self, released: Sequence[int]) -> None:
-        """Connect; `released` are packet identifiers that an earlier process may have left."""
+        """Connect, and release packet identifiers that an earlier process may have left."""
         self._unreleased = len(released)
         self._protocol.release_earlier(released, self._was_released)
         await self._connection.open()
 
     async def close(self) -> None:
-        """Go; the session stays."""
+        """Disconnect; the session stays."""
         await self._connection.close(forget=False)
 
     def publish(self, packet_id: int, publication: BridgePublication) -> None:
-        """Send it, and hold it."""
+        """Send a publication, and hold it."""
         properties = Properties(user=publication.user)
         packet = Publish(
             publication.topic,
@@ -68,11 +73,11 @@ class BridgeSession:
         self._connection.flush_if_much()
 
     async def received(self) -> None:
-        """Wait until the broker has answered for all; those that it has are held."""
+        """Wait until the broker has answered for all; accepted ones are held."""
         await self._until(lambda: self._unanswered == 0)
 
     def release(self) -> None:
-        """Let the broker forget the packet identifiers of what is held."""
+        """Release the packet identifiers of held publications."""
         held, self._held = self._held, []
         self._unreleased += len(held)
         for outgoing in held:
@@ -81,7 +86,7 @@ class BridgeSession:
         self._connection.flush_soon()
 
     async def released(self) -> None:
-        """Wait until the broker has forgotten all that was released."""
+        """Wait until the broker has released all of them."""
         await self._until(lambda: self._unreleased == 0)
 
     async def _until(self, is_so: Callable[[], bool]) -> None:
@@ -122,31 +127,31 @@ class BridgeSession:
 PACKET_IDS: Final = 65_535
 SPAN: Final = PACKET_IDS // 2
 BATCH_MAX: Final = 500
-"""Of a partition; the broker's receive maximum is 1,000, and two batches may be under way."""
+"""Per partition; the broker's receive maximum is 1,000, and two batches may be in flight."""
 
 
 def packet_id_of(offset: int) -> int:
-    """The packet identifier under which the record of an offset is published."""
+    """The packet identifier of the record with an offset."""
     return offset % PACKET_IDS + 1
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far a partition is published."""
+    """The progress of a partition."""
 
     next: int
-    """The first offset that is not."""
+    """The first offset that is not published."""
     unreleased: int
-    """From here to `next`, the broker may still hold packet identifiers."""
+    """The broker may still hold packet identifiers from here to `next`."""
 
     def packet_ids(self) -> list[int]:
-        """Those that an earlier process may not have released."""
+        """Packet identifiers that an earlier process may not have released."""
         return [packet_id_of(offset) for offset in range(self.unreleased, self.next)]
 
 
 def cut(
     records: Iterable[KafkaRecord], batch_max: int = BATCH_MAX
 ) -> tuple[list[KafkaRecord], list[KafkaRecord]]:
-    """The records of one partition that make the next batch, and those that come after it."""
+    """Divide records of a partition into the next batch and the rest."""
     batch: list[KafkaRecord] = []
     rest: list[KafkaRecord] = []
     for record in records:
@@ -156,5 +161,5 @@ def cut(
 
 
 def must_settle(position: Position, batch: list[KafkaRecord]) -> bool:
-    """Whether all that came before has to be released, and that written down, before this batch."""
+    """Whether everything earlier must be released, and recorded as such, before this batch."""
     return batch[-1].offset - position.unreleased >= SPAN

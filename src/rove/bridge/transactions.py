@@ -1,11 +1,11 @@
 """What a route writes to Kafka: records and its positions, in transactions.
 
-Positions are records of a compacted topic that has the bridge's name, one partition, under the
-keys `route` (towards Kafka) and `route/partition` (towards the broker). Consumer groups would
-forget them a week after a bridge was last there. A transaction has the name `bridge.route`; who
-opens it ends what another process has open under it, and that process can write nothing more.
+Positions are records of a compacted topic with the bridge's name and one partition, under the keys
+`route` (towards Kafka) and `route/partition` (towards the broker). Consumer groups would lose them
+a week after a bridge last ran. A transaction has the name `bridge.route`; opening it ends what
+another process has open under that name, and that process can write no more.
 
-All calls block. One takes 3 to 10 ms on loopback, most of it Kafka's.
+All calls block. One takes 3 to 10 ms on loopback, most of it in Kafka.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FENCED: Final = frozenset(
 
 
 class KafkaUnavailable(RoveError):
-    """Kafka cannot be reached, or not now; trying again may help."""
+    """Kafka cannot be reached at the moment; trying again may help."""
 
 
 class KafkaTransactions:
@@ -55,7 +55,7 @@ class KafkaTransactions:
     # -- opening -------------------------------------------------------------------------------
 
     def open(self) -> dict[str, bytes]:
-        """End what others have open under this name; the route's positions, by key."""
+        """End what other processes have open under this name; returns the positions, by key."""
         with kafka_errors(self._config):
             self._make_topic()
             name = f"{self._config.name}.{self._route.title}"
@@ -67,13 +67,13 @@ class KafkaTransactions:
             return self._read()
 
     def close(self) -> None:
-        """Let go; what is open ends when the next process opens it."""
+        """Close; an open transaction ends when the next process opens it."""
         if self._producer is not None:
             self._producer.purge()
             self._producer = None
 
     def partitions(self) -> list[int]:
-        """Those of the route's topic; BridgeError if Kafka has no such topic."""
+        """The partitions of the route's topic; BridgeError if Kafka has no such topic."""
         with kafka_errors(self._config):
             found = self._admin().list_topics(timeout=ANSWER_S_MAX).topics
         topic = found.get(self._route.kafka_topic)
@@ -92,7 +92,7 @@ class KafkaTransactions:
         return AdminClient(settings(self._config))
 
     def _make_topic(self) -> None:
-        admin = self._admin()  # one that nobody holds ends before it has an answer
+        admin = self._admin()  # without a reference it would end before it has an answer
         made = admin.create_topics(
             [NewTopic(self._topic, 1, config=_COMPACTED)], request_timeout=ANSWER_S_MAX
         )
@@ -105,7 +105,7 @@ class KafkaTransactions:
             raise KafkaUnavailable(f"Kafka at {self._config.kafka} does not answer") from None
 
     def _read(self) -> dict[str, bytes]:
-        """All that the topic says of this route: what comes later counts."""
+        """The positions of this route in the topic; of several, the last counts."""
         found: dict[str, bytes] = {}
         title = self._route.title
         options = {"group.id": self._topic, "enable.auto.commit": False}
@@ -167,7 +167,7 @@ class KafkaTransactions:
                 producer.poll(0.1)
 
     def _insist(self, call: Callable[[], None]) -> None:
-        """Call until it is known how it ended: a time limit says nothing about that."""
+        """Repeat a call until its outcome is known: a time limit leaves that open."""
         while True:
             try:
                 call()
@@ -183,7 +183,7 @@ class KafkaTransactions:
 
 
 def settings(config: BridgeConfig) -> dict[str, Any]:
-    """What every client of Kafka is told."""
+    """Options of all Kafka clients."""
     return {
         "log_level": 0,
         "reconnect.backoff.max.ms": 2_000,

@@ -1,11 +1,11 @@
-"""A publication as a record of Kafka, and a record as a publication.
+"""Translates publications to records of Kafka, and records to publications.
 
 The payload is the value, both ways as it is. Towards Kafka the key is the topic or an attribute,
 user properties are headers, and so are the topic (`rove-topic`), the id (`rove-id`), the position
 (`rove-position`) and the bridge (`rove-bridge`). Towards the broker headers are user properties,
-and the id is `topic/partition/offset`, which is also what the pipeline calls a record of Kafka.
+and the id is `topic/partition/offset`, which the pipeline also uses for a record of Kafka.
 
-What a bridge has brought from a topic it does not bring back there, and the other way round.
+A bridge never moves something back to the topic from which it came.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ POSITION: Final = "rove-position"
 BRIDGE: Final = "rove-bridge"
 _OWN: Final = frozenset({TOPIC, ID, POSITION, BRIDGE})
 _RESERVED: Final = frozenset({"id", "valid-for"})
-"""User properties that mean something to the broker."""
+"""User properties with a meaning for the broker."""
 
 
 class LakeRow(msgspec.Struct, frozen=True, gc=False):
-    """A publication as the lake has it."""
+    """A publication in the lake."""
 
     position: int
     at_us: int
@@ -54,7 +54,7 @@ class KafkaRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class BridgePublication(msgspec.Struct, frozen=True, gc=False):
-    """What is published on the broker."""
+    """A publication for the broker."""
 
     topic: str
     payload: bytes
@@ -62,11 +62,11 @@ class BridgePublication(msgspec.Struct, frozen=True, gc=False):
 
 
 class Untranslatable(BridgeError):
-    """The other side cannot have this."""
+    """The other side cannot take something."""
 
 
 class Translator:
-    """Of one route."""
+    """The translation of one route."""
 
     def __init__(self, route: BridgeRoute, bridge: str) -> None:
         self._route = route
@@ -78,7 +78,7 @@ class Translator:
     # -- towards Kafka -------------------------------------------------------------------------
 
     def record(self, row: LakeRow) -> KafkaRecord | None:
-        """What Kafka gets of a publication; None if that is nothing."""
+        """The record for a publication; None if there is none."""
         if not fits(self._route.mqtt_topic, row.topic):
             return None
         if row.client_id.startswith(f"{self._bridge}:") and row.id.startswith(self._origin):
@@ -103,7 +103,8 @@ class Translator:
     # -- towards the broker --------------------------------------------------------------------
 
     def publication(self, record: KafkaRecord) -> BridgePublication | None:
-        """What is published of a record; None if nothing, Untranslatable if it cannot be."""
+        """The publication for a record; None if there is none, Untranslatable if it is
+        impossible."""
         headers = record.headers
         if any(name == BRIDGE and value == self._bridge.encode() for name, value in headers):
             return None
@@ -150,7 +151,7 @@ class Translator:
 
 
 def _text_of(value: object) -> str:
-    """A key: a text as it is, nothing for what is missing, all else as JSON."""
+    """A key: text as it is, empty if missing, otherwise JSON."""
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -11,7 +11,7 @@ from rove.cli.common.findings import show
 from rove.cli.config import add_options, load_for
 from rove.errors import RoveError
 from rove.serve.doctor import (
-    Finding,
+    DoctorFinding,
     examine_configuration,
     examine_files,
     examine_machine,
@@ -40,16 +40,18 @@ def run(arguments: argparse.Namespace) -> int:
     return show(_examine(arguments), as_json=arguments.json)
 
 
-def _examine(arguments: argparse.Namespace) -> Iterator[Finding]:
+def _examine(arguments: argparse.Namespace) -> Iterator[DoctorFinding]:
     now_s = time.time()
     yield from examine_machine(now_s)
     try:
         config = load_for(arguments).config
     except RoveError as error:
-        yield Finding("configuration", "problem", str(error), "`rove config` explains every key")
+        yield DoctorFinding(
+            "configuration", "problem", str(error), "`rove config` explains every key"
+        )
         return
     yield from examine_configuration(config, now_s, is_deep=arguments.deep)
     for folder in arguments.files:
         if not folder.is_dir():
-            yield Finding("files", "problem", f"{folder} is no folder", "see --files")
+            yield DoctorFinding("files", "problem", f"{folder} is no folder", "see --files")
         yield from examine_files(folder, is_deep=arguments.deep)

@@ -1,15 +1,14 @@
-"""Where a device's automatic variables come from: the battery of this machine, and simulated ones.
+"""Sources of automatic variables: the battery of this machine, and simulated devices.
 
-A source is any callable that gives a mapping (`rove.client.reports`). `Battery` is that of the
-real machine, where Linux shows one. The others are for tests and demonstrations, of users' programs
-as of ours: a battery that empties by a stated energy model, a link whose rate varies, and a device
-that has both. They know no clock and no chance of their own: the clock is given, and what varies is
-drawn from a seed, so what they did once they do again.
+A source is any callable that returns a mapping (`rove.client.reports`). `Battery` is the real one,
+if Linux reports any. The others are for tests and demonstrations, of users' programs and of ours: a
+battery that empties by an energy model, a link whose rate varies, and a device that has both. Their
+clock is an argument and their randomness comes from a seed, so their behaviour can be repeated.
 
-A simulated device can stand for a real one in a client: what the client is sent is shown to
-`SimulatedDevice.received`, and what its link or its battery would have lost is lost. Shaping the
-traffic of the machine instead needs the right to, and its delays would be those of the machine.
-Showing a message costs some microseconds.
+A simulated device can replace a real one in a client: each notification is passed to
+`SimulatedDevice.received`, and those that its link or its battery would lose are lost. Shaping the
+traffic of the machine instead needs rights, and its delays would be those of the machine. A message
+costs some microseconds.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import msgspec
 
 POWER_SUPPLIES: Final = Path("/sys/class/power_supply")
 Clock = Callable[[], float]
-"""Seconds that only ever go on."""
+"""A monotonic clock, in seconds."""
 
 
 # -- the real one --------------------------------------------------------------------------------
@@ -34,7 +33,7 @@ class Battery:
     """A source: `battery`, between 0 and 1, and whether it is `charging`; nothing without one.
 
     Several batteries count as one, by the mean of their levels. `display` is the width of the
-    display in pixels, if it is given: no interface tells it on every machine.
+    display in pixels, if it is given: there is no portable way to find it out.
     """
 
     def __init__(self, *, display: int | None = None, folder: Path = POWER_SUPPLIES) -> None:
@@ -60,7 +59,7 @@ class Battery:
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):  # it was taken out, or says nothing of the kind
+    except (OSError, UnicodeDecodeError):  # it was removed, or has no such value
         return ""
 
 
@@ -68,14 +67,14 @@ def _read(path: Path) -> str:
 
 
 class EnergyModel(msgspec.Struct, frozen=True):
-    """What a device uses: always, per received byte, and per received message."""
+    """The power of an idle device, and the energy per received byte and message."""
 
     idle_w: float
     joules_per_byte: float = 0.0
     joules_per_message: float = 0.0
 
     def joules(self, size_bytes: int) -> float:
-        """What receiving one message of that size takes."""
+        """The energy to receive a message."""
         return self.joules_per_message + self.joules_per_byte * size_bytes
 
 
@@ -97,13 +96,13 @@ class SimulatedBattery:
 
     @property
     def energy_j(self) -> float:
-        """What is left."""
+        """The energy that is left."""
         self._advance()
         return self._energy_j
 
     @property
     def level(self) -> float:
-        """What is left of the capacity, between 0 and 1."""
+        """The share of the capacity that is left, between 0 and 1."""
         return self.energy_j / self.capacity_j
 
     @property
@@ -121,7 +120,7 @@ class SimulatedBattery:
         return self._charge_w > 0
 
     def received(self, size_bytes: int) -> bool:
-        """A message of that size comes in. False if the battery is empty: nobody receives it."""
+        """Receive a message. False if the battery is empty and it is lost."""
         self._advance()
         if not self._energy_j:
             return False
@@ -131,14 +130,15 @@ class SimulatedBattery:
         return True
 
     def charge(self, power_w: float) -> None:
-        """From now on so much comes in; 0 is unplugged."""
+        """Charge with this power from now on; 0 is unplugged."""
         if power_w < 0:
             raise ValueError(f"a charger gives 0 W or more, not {power_w} W")
         self._advance()
         self._charge_w = power_w
 
     def _advance(self) -> None:
-        """Idling and charging until now. What they do is linear, so late is as good as often."""
+        """Account for idling and charging until now; both are linear, so it need not be done
+        often."""
         now = max(self._at, self._clock())
         since_s, self._at = now - self._at, now
         net_w = self._charge_w - self.model.idle_w
@@ -151,10 +151,10 @@ class SimulatedBattery:
 
 
 class SimulatedNetwork:
-    """A link whose rate varies: every `step_s` it is drawn anew, evenly on a logarithmic scale.
+    """A link whose rate varies: a random rate every `step_s`, uniform on a logarithmic scale.
 
-    What is sent waits its turn. What would wait longer than `wait_s_max` is lost, as in the buffer
-    of an access point. `low` and `high` alike make a link of one rate.
+    Messages queue. One that would wait longer than `wait_s_max` is lost, as in the buffer of an
+    access point. If `low` equals `high`, the rate is constant.
     """
 
     def __init__(
@@ -179,14 +179,14 @@ class SimulatedNetwork:
 
     @property
     def bits_per_s(self) -> float:
-        """The rate of this moment."""
+        """The present rate."""
         return self.bits_per_s_at(self._clock())
 
     def bits_per_s_at(self, moment: float) -> float:
         return self._rate(math.floor(moment / self._step_s))
 
     def arrival(self, size_bytes: int) -> float | None:
-        """When a message that is sent now will be there; None if it is lost."""
+        """When a message that is sent now arrives; None if it is lost."""
         now = self._clock()
         begins = max(now, self._free_at)
         self.sent += 1
@@ -197,7 +197,7 @@ class SimulatedNetwork:
         return self._free_at
 
     def _end(self, moment: float, bits: float) -> float:
-        """When so many bits have passed that begin at a moment."""
+        """When a number of bits that begin at a moment have passed."""
         step = math.floor(moment / self._step_s)
         while True:
             rate = self._rate(step)
@@ -214,10 +214,11 @@ class SimulatedNetwork:
 
 
 class SimulatedDevice:
-    """A source: the state of a battery, a display, and whatever else is given.
+    """A source: the state of a battery, a display, and given variables.
 
-    `network` is not told: the broker works it out from what came. Given as the source of a client,
-    it is shown all that comes; what the link or the empty battery loses is lost to the program.
+    `network` is not reported: the broker computes it from what has arrived. As the source of a
+    client it decides which notifications arrive: the program does not get those that the link or
+    the empty battery loses.
     """
 
     def __init__(
@@ -233,7 +234,7 @@ class SimulatedDevice:
         self.display = display
         self.variables = variables
         self.lost = 0
-        """Messages that did not get through."""
+        """Lost messages."""
 
     def __call__(self) -> dict[str, Any]:
         found = dict(self.variables)
@@ -244,7 +245,7 @@ class SimulatedDevice:
         return found
 
     def received(self, size_bytes: int) -> bool:
-        """A message of that size was sent to it; False if it does not get it."""
+        """A message was sent to it; False if it is lost."""
         came = self.network is None or self.network.arrival(size_bytes) is not None
         if came and self.battery is not None:
             came = self.battery.received(size_bytes)

@@ -1,8 +1,8 @@
-"""What a subscriber gets: a notification, its payload read as what the subscriber asked for.
+"""Notifications, with the payload decoded as the type that the subscriber has chosen.
 
-A payload is read when `value` is first looked at, not when it arrives: who only counts or
-forwards pays nothing for it, and a payload that is not what was expected is an error of that
-one notification, raised where it is used, instead of the end of the loop.
+A payload is decoded at the first use of `value`, not when it arrives: a program that only counts or
+forwards does not pay for it, and an unexpected payload is an error of that one notification, raised
+where it is used, and does not end the loop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNREAD: Final[Any] = object()
 
 
 class Notification(Generic[T]):
-    """One publication, as one subscription was notified of it."""
+    """A publication that a subscription gets."""
 
     __slots__ = ("_delivery", "_publish", "_read", "_value", "id")
 
@@ -38,7 +38,7 @@ class Notification(Generic[T]):
         delivery: DeliveryToken | None = None,
     ) -> None:
         self.id = id
-        """The publication's name; None from brokers and clients that give none."""
+        """The id of the publication; None from clients that set none."""
         self._publish = publish
         self._read = read
         self._value: T = _UNREAD
@@ -46,7 +46,7 @@ class Notification(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The payload as `into` says; PayloadError if it is not that."""
+        """The payload as the type `into`; PayloadError if it is not of that type."""
         if self._value is _UNREAD:
             self._value = self._read(self)
         return self._value
@@ -57,12 +57,12 @@ class Notification(Generic[T]):
 
     @property
     def payload(self) -> bytes:
-        """As it came."""
+        """The bytes of the payload."""
         return self._publish.payload
 
     @property
     def user(self) -> dict[str, str]:
-        """User properties without the `id`; of a name that comes twice, the last."""
+        """User properties without the `id`; if a name occurs twice, the last."""
         return {name: value for name, value in self._publish.properties.user if name != ID}
 
     @property
@@ -76,7 +76,7 @@ class Notification(Generic[T]):
 
     @property
     def properties(self) -> Properties:
-        """Everything else that MQTT 5 carries: response topic, expiry, subscription identifiers."""
+        """The other properties of MQTT 5: response topic, expiry, subscription identifiers."""
         return self._publish.properties
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ class Notification(Generic[T]):
 
 
 def id_of(publish: Publish) -> str | None:
-    """The name that the publisher, or the broker, gave it."""
+    """The id that the publisher or the broker has set."""
     for name, value in publish.properties.user:
         if name == ID:
             return value
@@ -94,9 +94,9 @@ def id_of(publish: Publish) -> str | None:
 
 
 def reader_into(into: Any) -> Callable[[Notification[Any]], Any]:
-    """What reads payloads into that type: `bytes` as they are, anything else as JSON.
+    """A decoder of payloads into a type: `bytes` as they are, anything else from JSON.
 
-    A type that cannot be read into (TypeError) is refused here, when the subscription is made.
+    An impossible type is refused here (TypeError), when the subscription is made.
     """
     if into is bytes:
         return lambda notification: notification.payload
@@ -116,11 +116,11 @@ def reader_into(into: Any) -> Callable[[Notification[Any]], Any]:
 
 
 class RecentIds:
-    """Ids of what came lately: of the last `count_max` for certain, of twice as many at most.
+    """Recent ids: at least the last `count_max`, at most twice as many.
 
-    Two sets, the older of which is forgotten as a whole. Forgetting one id at a time takes a
-    dictionary from which the first key is deleted again and again, and finding the first key
-    behind thousands of deleted ones costs microseconds.
+    Two sets, of which the older is dropped as a whole. Dropping one id at a time would need a
+    dictionary whose first key is deleted again and again, and finding the first key behind
+    thousands of deleted ones costs microseconds.
     """
 
     __slots__ = ("_count_max", "_newer", "_older")
@@ -134,7 +134,7 @@ class RecentIds:
         return len(self._newer) + len(self._older)
 
     def is_new(self, id: Hashable) -> bool:
-        """False if it came before; from now on it did."""
+        """Add an id; False if it was there."""
         newer = self._newer
         if id in newer or id in self._older:
             return False

@@ -1,9 +1,9 @@
-"""Policies as a client knows them: checked before they are sent, told of when they go wrong.
+"""Policies in the client: checked before they are sent, and notices about faults.
 
-A policy is looked at by the broker's own compiler before it leaves, as a text of the language is by
-its parser: what cannot be is refused at once, with line and caret, connected or not. Only what the
-broker alone can know (its limits, whether it runs policies at all) is left to its answer. The
-compiler is imported when the first policy is there; a client without one does not pay for it.
+The broker's compiler checks a policy before it is sent, as the parser checks a filter expression:
+an invalid one is refused at once, with line and caret, connected or not. Only what the broker alone
+can decide (its limits, whether it runs policies at all) is left to its answer. The compiler is
+imported with the first policy; a client without policies does not pay for it.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ _log = logging.getLogger("rove.client")
 
 TOPIC: Final = "$rove/policy"
 PROPERTY: Final = "policy"
-"""Of a SUBSCRIBE: the policy of the subscriptions that it makes."""
+"""User property of a SUBSCRIBE: the policy of its subscriptions."""
 TEXT_BYTES_MAX: Final = 1024 * 1024
-"""What the compiler takes here; how much the broker takes is its own affair."""
+"""The limit of the compiler here; the broker has its own."""
 
 Runs = Literal["broker", "here"]
-"""Where the policy of a subscription runs: in the broker, or in this process, on what has come."""
+"""Where the policy of a subscription runs: in the broker, or here on notifications."""
 
 
 class PolicyNotice(msgspec.Struct, frozen=True):
-    """What became of a policy of this subscriber."""
+    """A notice about a policy of this subscriber."""
 
     event: Literal["stopped", "suspended", "resumed"]
     at: float
     """Seconds since 1970."""
     kind: str = ""
-    """Which limit stopped it; `error` is an error in the policy itself."""
+    """The limit that stopped it; `error` is an error in the policy itself."""
     text: str = ""
     """For people."""
     line: int = 0
-    """Of the policy; 0 is nowhere in particular."""
+    """The line of the policy; 0 if there is none."""
     topic: str = ""
     publication: str = ""
-    """The id of the publication that it was stopped at."""
+    """The id of the publication at which it was stopped."""
     subscription: int = 0
-    """`Subscription.identifier` of the one whose policy it is; 0 is the whole session's."""
+    """`Subscription.identifier` of the subscription with the policy; 0 for that of the session."""
     until: float | None = None
     """Of `suspended`: until when."""
     missed: int = 0
-    """Stops since the last notice that were not told."""
+    """Stops since the last notice without a notice."""
 
 
 def compiled(text: str) -> Policy:
-    """The policy; PolicyRefused says what is wrong with it, and where."""
+    """Compile a policy; PolicyRefused names the fault and its place."""
     from rove.policy.compiler import compiled as compile_policy
     from rove.policy.errors import PolicyError
 
@@ -73,13 +73,13 @@ def compiled(text: str) -> Policy:
 
 
 def check_carried(text: str) -> None:
-    """Refuse what SUBSCRIBE cannot carry, now or when the subscription has to be made again."""
+    """Refuse a text that SUBSCRIBE cannot carry, now or when the subscription is made again."""
     if (fault := text_fault(text)) is not None:
         raise PolicyRefused(f"a policy of one subscription {fault}; set it for the session")
 
 
 def check_runs(policy: str | None, runs: str) -> None:
-    """Refuse what is no place for a policy, and a place without one."""
+    """Refuse an unknown place for a policy, and a place without a policy."""
     if runs not in get_args(Runs):
         raise PolicyRefused(f"policy_runs is {runs!r}; it may be 'broker' or 'here'")
     if runs == "here" and policy is None:
@@ -87,7 +87,7 @@ def check_runs(policy: str | None, runs: str) -> None:
 
 
 class SessionPolicy:
-    """The policy of the whole session, as this program has set it."""
+    """The policy of the session that this program has set."""
 
     def __init__(self) -> None:
         self.policy = ""
@@ -95,14 +95,14 @@ class SessionPolicy:
 
 
 class DeviceContext:
-    """What a policy sees of the client that it runs in, and can do to it."""
+    """The client in which a policy runs: its variables, and what the policy can change."""
 
     def __init__(
         self, me: Me, reports: Reports, on_policy: Callable[[PolicyNotice], object] | None
     ) -> None:
         self.connected_at = 0.0
         self.knows_me = False
-        """Whether the broker keeps `me.` variables, and is told what policies change."""
+        """Whether the broker keeps `me.` variables, and gets the changes of policies."""
         self._me = me
         self._reports = reports
         self._on_policy = on_policy
@@ -114,7 +114,7 @@ class DeviceContext:
 
     @property
     def automatic(self) -> dict[str, Any]:
-        """Those that it can only read. Between here and the program nothing is lost."""
+        """Read-only variables. `network` is 1: nothing is lost between here and the program."""
         facts = {"network": 1.0, "connected": True, "protocol": PROTOCOL}
         given = {name: each for name, each in self._reports.newest.items() if each is not None}
         return {**facts, "connected_at": self.connected_at, **given}
@@ -124,7 +124,7 @@ class DeviceContext:
         self._me.take(changes, told=self.knows_me)
 
     def tell(self, notice: PolicyNotice) -> None:
-        """Something has become of a policy."""
+        """There is a notice about a policy."""
         _log.warning("a policy that runs here was %s: %s", notice.event, notice.text or notice.kind)
         if self._on_policy is not None:
             try:

@@ -1,18 +1,19 @@
-"""One MQTT session over any number of connections: what `rove.client.protocol` does not remember.
+"""One MQTT session over successive connections: the state that `rove.client.protocol` does not
+keep.
 
 What survives a lost connection, and how:
 
-    publications    wait in `outbox` until the broker's receive maximum lets them go, in order.
+    publications    wait in `outbox` until the broker's receive maximum allows them, in order.
                     Those that were sent and not acknowledged are sent again: with the same packet
-                    identifier and DUP if the broker still knows the session, otherwise as new ones
-                    with the same `id`, by which the broker and other subscribers know them again.
-    subscriptions   are made again if the broker has forgotten the session.
-    notifications   that came and were not acknowledged come again. They are known again by their
-                    packet identifier, and not handed over twice.
+                    identifier and DUP if the broker has kept the session, otherwise as new ones
+                    with the same `id`, by which the broker and subscribers recognise them.
+    subscriptions   are made again if the broker has lost the session.
+    notifications   that were not acknowledged are sent again by the broker. They are recognised by
+                    their packet identifier, and the program does not get them twice.
 
-Acknowledgements are sent in the order in which notifications came, as the specification demands:
-one that is not taken holds back those behind it. A publication of QoS 2 counts against the
-broker's receive maximum until PUBCOMP; what the broker says of it, it says in PUBREC.
+Acknowledgements are sent in the order in which notifications arrived, as the specification
+requires: one that is not taken holds back those after it. A publication of QoS 2 counts against the
+broker's receive maximum until PUBCOMP; the broker's answer to it is in PUBREC.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ from rove.mqtt.packets import (
 )
 
 Answer = Callable[[int, str | None], None]
-"""Is told the reason code and the broker's own words, if it gave any."""
+"""Called with the reason code and the broker's text, if it has sent any."""
 
 
-# -- what is under way -------------------------------------------------------------------------
+# -- requests in progress ----------------------------------------------------------------------
 
 
 class Outgoing:
@@ -71,23 +72,23 @@ class Outgoing:
 
     def __init__(self, publish: Publish, answered: Answer, *, holds: bool = False) -> None:
         self.publish = publish
-        """With a packet identifier, if whoever publishes chooses them."""
+        """With a packet identifier, if the caller chooses them."""
         self.answered = answered
         self.holds = holds
-        """QoS 2: `answered` is told of PUBREC, and `ClientSession.release` has to be called."""
+        """QoS 2: `answered` is called on PUBREC, and `ClientSession.release` must be called."""
         self.received = False
-        """Of one that holds: the broker has it."""
+        """With `holds`: the broker has it."""
         self.reason: int = Reason.SUCCESS
-        """QoS 2: what PUBREC said."""
+        """QoS 2: the reason in PUBREC."""
         self.answer = NO_PROPERTIES
-        """What the broker's answer said besides its reason, when there is one."""
+        """The properties of the broker's answer, once there is one."""
         self.released = False
-        """QoS 2: the broker has it, and PUBREL is out."""
+        """QoS 2: the broker has it, and PUBREL was sent."""
         self.size_bytes = len(publish.payload) + len(publish.topic)
 
 
 class SubscriptionRequest:
-    """A subscription that there shall be."""
+    """A subscription that the session should have."""
 
     __slots__ = ("answered", "filter", "granted", "identifier", "user")
 

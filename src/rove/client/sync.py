@@ -6,10 +6,9 @@
             for notification in readings:
                 print(notification.value)
 
-Every call waits for its answer and may be made from any thread. Notifications cross from thread to
-thread in batches, so that a loop over them does not pay for a crossing each; a batch is
-acknowledged when it crosses, so up to `BATCH_MAX` notifications may be lost to a program that is
-killed.
+Every call waits for its answer and may be made from any thread. Notifications are passed between
+the threads in batches, so that a loop over them does not pay for each; a batch is acknowledged when
+it is passed, so a program that is killed may lose up to `BATCH_MAX` notifications.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class SubscribeOptions(TypedDict, total=False):
 
 
 class _Loop:
-    """An event loop in a thread of its own."""
+    """An event loop in another thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -75,7 +74,7 @@ class _Loop:
         self._loop.run_forever()
 
     def wait_for(self, what: Coroutine[Any, Any, T]) -> T:
-        """Run it in the loop and give what it gives."""
+        """Run a coroutine in the loop and return its result."""
         if self._loop.is_closed():
             what.close()
             raise ClientClosed("the client was closed")
@@ -174,21 +173,21 @@ class Client:
         return Subscription(self._loop, self._loop.wait_for(subscribed()), timeout_s)
 
     def set_policy(self, text: str, subscription: Subscription[Any] | int | None = None) -> None:
-        """Let this policy decide what is sent, to the session or by one subscription."""
+        """Set the policy of the session or of one subscription."""
         inner = (
             subscription._subscription if isinstance(subscription, Subscription) else subscription
         )
         self._loop.wait_for(self._client.set_policy(text, inner))
 
     def remove_policy(self, subscription: Subscription[Any] | int | None = None) -> None:
-        """Let there be no policy any more."""
+        """Remove a policy."""
         inner = (
             subscription._subscription if isinstance(subscription, Subscription) else subscription
         )
         self._loop.wait_for(self._client.remove_policy(inner))
 
     def policy_notices(self, timeout_s: float | None = None) -> Subscription[PolicyNotice]:
-        """Subscribe to what the broker tells of this subscriber's policies."""
+        """Subscribe to the broker's notices about this subscriber's policies."""
 
         async def subscribed() -> AsyncSubscription[PolicyNotice]:
             return await self._client.policy_notices()
@@ -196,7 +195,7 @@ class Client:
         return Subscription(self._loop, self._loop.wait_for(subscribed()), timeout_s)
 
     def variables(self) -> dict[str, Any]:
-        """The whole state that the broker keeps for this subscriber, as it is now."""
+        """All variables that the broker keeps for this subscriber, at this moment."""
 
         async def looked() -> dict[str, Any]:
             async with self._client.variables() as state:
@@ -236,11 +235,11 @@ class Subscription(Generic[T]):
 
     @property
     def dropped(self) -> int:
-        """Notifications given up because nobody took them in time."""
+        """Notifications that were dropped because the program did not take them in time."""
         return self._subscription.dropped
 
     def get(self, timeout_s: float | None = None) -> Notification[T]:
-        """The next notification; TimeoutError if none comes in time, ClientClosed at the end."""
+        """The next notification; TimeoutError if none arrives in time, ClientClosed at the end."""
         if not self._fetch(timeout_s):
             if self._subscription.is_ended:
                 raise ClientClosed("the subscription has ended")

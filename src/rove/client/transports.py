@@ -1,8 +1,8 @@
-"""A connection to a broker: TCP, TLS or WebSocket, all with the same few methods.
+"""Connections to a broker over TCP, TLS or WebSocket, with the same few methods.
 
-asyncio's protocols are used and not its streams: a stream costs a task switch per read, a
-protocol is called with the bytes. WebSockets come from the package `websockets`, which is
-imported when a URL asks for them.
+They use asyncio's protocols and not its streams: a stream costs a task switch per read, and a
+protocol is called with the bytes. WebSockets need the package `websockets`, which is imported for
+such URLs only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TransportHandler(Protocol):
         """Called once, unless the transport was closed from this side first."""
 
     def transport_congested(self, is_congested: bool) -> None:
-        """Whether what was written waits, and writing more would only fill memory."""
+        """Whether written bytes wait, so that writing more would only fill memory."""
 
 
 class Transport(Protocol):
@@ -41,13 +41,13 @@ class Transport(Protocol):
     def write(self, data: bytes) -> None: ...
 
     async def close(self) -> None:
-        """Send what was written, then close."""
+        """Close after sending what was written."""
 
 
 async def open_transport(
     address: Address, tls: Tls, timeout_s: float, handler: TransportHandler
 ) -> Transport:
-    """Connect; ConnectionFailed says why that was not possible."""
+    """Connect; ConnectionFailed names the fault."""
     context = tls_context(address, tls)
     try:
         async with asyncio.timeout(timeout_s):
@@ -64,7 +64,7 @@ async def open_transport(
 
 
 def tls_context(address: Address, tls: Tls) -> ssl.SSLContext | None:
-    """What TLS is spoken with; None for plain connections."""
+    """The TLS context; None for plain connections."""
     if not address.is_tls:
         if tls:
             secure = "wss" if address.is_websocket else "mqtts"
@@ -76,7 +76,7 @@ def tls_context(address: Address, tls: Tls) -> ssl.SSLContext | None:
 
 
 def _short(error: OSError) -> str:
-    """What the system says, without asyncio's own words around it."""
+    """The message of the system, without the text that asyncio adds."""
     if not isinstance(error, ssl.SSLError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error) or type(error).__name__
@@ -129,7 +129,7 @@ class _Tcp(asyncio.Protocol):
                 self.abort()  # a peer that takes nothing would keep us for ever
 
     def abort(self) -> None:
-        """Close now, whatever is lost."""
+        """Close now, without sending the rest."""
         self._handler = None
         if self._transport is not None:
             self._transport.abort()
@@ -148,7 +148,7 @@ async def _open_tcp(
             server_hostname=address.host if context is not None else None,
         )
     except BaseException:
-        transport.abort()  # cancelled just when it had come about, nobody else would close it
+        transport.abort()  # cancelled just after it was opened: nothing else would close it
         raise
     return transport
 
@@ -157,7 +157,7 @@ async def _open_tcp(
 
 
 class _WebSocket:
-    """Frames are read and written by two tasks, as the package wants it."""
+    """Two tasks read and write frames, as the package requires."""
 
     def __init__(self, connection: ClientConnection, handler: TransportHandler) -> None:
         self._connection = connection
@@ -200,7 +200,7 @@ class _WebSocket:
         while (data := await self._unsent.get()) is not None:
             try:
                 await self._connection.send(data)
-            except Exception:  # the reader meets the same end, and tells it
+            except Exception:  # the reader meets the same error and reports it
                 return
             before, self._unsent_bytes = self._unsent_bytes, self._unsent_bytes - len(data)
             if before > _UNSENT_BYTES_MAX >= self._unsent_bytes and self._handler is not None:

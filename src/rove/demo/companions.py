@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from rove.base.processes import Program, end
-from rove.lake.delta import MissingTableError, Table
+from rove.lake.delta import DeltaTable, MissingTableError
 from rove.monitor.monitor_process import MonitorProcess
 from rove.pipeline.jobs.notifications import found_position
 from rove.pipeline.lake.log import Lake
@@ -63,7 +63,7 @@ class SparkBeside:
         self._keep_running()
         found = dict.fromkeys(self._names.values(), 0)
         try:
-            numbers = Table(self._out / "match").rows(["subscription"])["subscription"]
+            numbers = DeltaTable(self._out / "match").rows(["subscription"])["subscription"]
         except MissingTableError:
             return found
         named = self._numbers()

@@ -20,8 +20,8 @@ from rove.client.notifications import Notification as Arrival
 from rove.lang.oracle import score_of
 from rove.lang.parser import parse
 from rove.lang.replay import ReplayedNotification
-from rove.serve.config import Channel, Config, DataSettings, LakeSettings, ListenSettings
 from rove.serve.server import Server
+from rove.serve.settings import Channel, Config, DataSettings, LakeSettings, ListenSettings
 from rove.testing.workloads import Reading
 
 TOPIC = "air/zagreb"

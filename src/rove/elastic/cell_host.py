@@ -1,7 +1,7 @@
 """The cells of one matcher: commands in, replies out.
 
-Runs in a matcher process, in a simulation, and in the broker while it takes cells back. Files are
-read and written by whoever runs it.
+It runs in a matcher process, in a simulation, and in the broker while cells return to it. The
+caller provides functions that read and write files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from rove.match.ranked.ranks import RankedDelivery
 
 
 class CellRow:
-    """A `MatchRow`, as a cell looks at it: its payload is read when the first cell asks."""
+    """A `MatchRow` for a cell: the payload is decoded when the first cell needs it."""
 
     __slots__ = ("_attributes", "_row", "at", "filters")
 
@@ -60,7 +60,7 @@ class CellRow:
 
 
 class CellHost:
-    """Holds cells and does as it is told."""
+    """Holds cells and executes commands."""
 
     def __init__(
         self,
@@ -73,20 +73,20 @@ class CellHost:
         self._write = write
         self._clock = clock
         self._ended: set[int] = set()
-        """Cells that have failed: what was on its way to them says nothing more."""
+        """Cells that have failed: later commands to them are ignored."""
         self._shown: tuple[bytes, list[CellRow]] = (b"", [])
-        """The last rows, for when several cells are asked about the same."""
+        """The last rows, in case several cells get the same."""
 
     @property
     def subscriptions(self) -> int:
-        """How many there are in all cells."""
+        """How many all cells have together."""
         return sum(len(cell) for cell in self.cells.values())
 
     def handle(self, command: AnyCommand) -> list[AnyReply]:
-        """Carry out a command; what is to be said about it.
+        """Execute a command; returns the replies.
 
-        A command that fails leaves a cell that may have done half of it, so the cell is ended,
-        and that is said once.
+        If a command fails, the cell may have executed half of it, so the cell is ended; that is
+        reported once.
         """
         if command.cell in self._ended:
             if isinstance(command, (Open, Close)):
@@ -157,19 +157,19 @@ class CellHost:
         return self._shown[1]
 
     def merge_due(self) -> Work | None:
-        """Work on an index that is to be run beside, then installed."""
+        """Work on an index to run in another thread and then install."""
         for cell in self.cells.values():
             if (work := cell.merge_due()) is not None:
                 return work
         return None
 
     def install(self, work: Work) -> None:
-        """Take over finished work, even of a cell that has ended meanwhile."""
+        """Install finished work, even of a cell that has ended meanwhile."""
         work.install()
 
 
 def wanted(command: Add) -> CellSubscription:
-    """The subscription that a command is about."""
+    """The subscription that a command adds."""
     return CellSubscription(
         command.id,
         parse(command.text, accepted=True),
@@ -181,20 +181,20 @@ def wanted(command: Add) -> CellSubscription:
 
 
 def arrays_of(found: CellMatches) -> tuple[bytes, bytes]:
-    """Matches as they travel."""
+    """Matches in the form of a message."""
     if not found.counts:
         return b"", b""
     return np.asarray(found.counts, np.int32).tobytes(), found.ids.astype(np.int64).tobytes()
 
 
 def matched_of(found: MatchReply) -> CellMatches:
-    """The same, as they arrive; what is ranked stays where it is."""
+    """Matches of a message, without the ranked ones."""
     counts = np.frombuffer(found.counts, np.int32).tolist()
     return CellMatches(counts, np.frombuffer(found.ids, np.int64), [])
 
 
 def told_of(delivery: RankedDelivery) -> RankedMatch:
-    """A ranked delivery as it travels."""
+    """A ranked delivery in the form of a message."""
     number = cast(int, delivery.key)
     return RankedMatch(
         delivery.subscription, number, delivery.at, delivery.score, delivery.promoted

@@ -21,7 +21,7 @@ import msgspec
 
 
 class MatchRow(msgspec.Struct, array_like=True, gc=False):
-    """A publication, as a cell has to know it."""
+    """A publication, with what a cell needs of it."""
 
     number: int
     topic: str
@@ -30,23 +30,23 @@ class MatchRow(msgspec.Struct, array_like=True, gc=False):
     """Its user properties."""
     at: float
     filters: tuple[int, ...]
-    """The topic filters that it fits, of those that subscriptions with a text have."""
+    """The topic filters that it fits, of subscriptions with an expression."""
 
 
 class CellCommand(msgspec.Struct, tag=True, array_like=True, gc=False):
-    """To one cell."""
+    """A command to one cell."""
 
     cell: int
 
 
 class Open(CellCommand):
-    """Begin a cell, empty or as it was saved in a file."""
+    """Make a cell, empty or from a file."""
 
     snapshot: str = ""
 
 
 class Add(CellCommand):
-    """Take in a subscription."""
+    """Add a subscription."""
 
     id: int
     text: str
@@ -58,31 +58,31 @@ class Add(CellCommand):
 
 
 class Remove(CellCommand):
-    """Forget subscriptions."""
+    """Remove subscriptions."""
 
     ids: list[int]
 
 
 class ChangeState(CellCommand):
-    """`me.` variables of a subscription have changed."""
+    """Change `me.` variables of a subscription."""
 
     id: int
     changes: dict[str, Any]
 
 
 class Match(CellCommand):
-    """Find out whom publications meet, then let windows slide up to a moment."""
+    """Match publications, then advance windows to a moment."""
 
     ticket: int
     part: int
-    """Which question this is; the answer says it again."""
+    """The number of the part, which the answer repeats."""
     rows: msgspec.Raw
-    """A list of `MatchRow`; written once, however many cells it goes to."""
+    """A list of `MatchRow`; encoded once for all cells."""
     advance_to: float | None = None
 
 
 class Save(CellCommand):
-    """Write everything into a file, and say so."""
+    """Write the cell to a file, and answer."""
 
     path: str
 
@@ -95,35 +95,35 @@ AnyCommand: TypeAlias = Open | Add | Remove | ChangeState | Match | Save | Close
 
 
 class RankedMatch(msgspec.Struct, array_like=True, gc=False):
-    """A publication that a ranked subscription is given."""
+    """A publication for a ranked subscription."""
 
     subscription: int
     number: int
-    """Of the publication."""
+    """The number of the publication."""
     at: float
     score: float | int
     promoted: bool
 
 
 class MatchReply(msgspec.Struct, tag=True, array_like=True, gc=False):
-    """What a cell found for a ticket."""
+    """The matches of a cell for a part of a ticket."""
 
     cell: int
     part: int
     counts: bytes
-    """How many of `ids` each row has, in 32 bits each; empty if there is none at all."""
+    """How many of `ids` each row has, in 32 bits each; empty if there are none."""
     ids: bytes
     """Subscriptions, in 64 bits each, in the order of the rows."""
     ranked: list[RankedMatch]
     next_change_at: float
-    """When a window or a design has something to do."""
+    """When a window or a design must next be advanced."""
     took_s: float
     undecided: list[int] = []
-    """Subscriptions that were passed over."""
+    """Subscriptions that were skipped."""
 
 
 class Saved(msgspec.Struct, tag=True, array_like=True, gc=False):
-    """A cell has been written to a file."""
+    """A cell was written to a file."""
 
     cell: int
     path: str
@@ -132,7 +132,7 @@ class Saved(msgspec.Struct, tag=True, array_like=True, gc=False):
 
 
 class Unsaved(msgspec.Struct, tag=True, array_like=True, gc=False):
-    """A cell could not be written to a file, and is as it was."""
+    """A cell could not be written to a file; it works on."""
 
     cell: int
     path: str
@@ -140,25 +140,25 @@ class Unsaved(msgspec.Struct, tag=True, array_like=True, gc=False):
 
 
 class Failed(msgspec.Struct, tag=True, array_like=True, gc=False):
-    """A command could not be carried out; the cell must not be asked any more."""
+    """A command has failed; the cell has ended."""
 
     cell: int
     text: str
     part: int = -1
-    """What it was asked, if it failed over that."""
+    """The part that failed, if it was a `Match`."""
 
 
 AnyReply: TypeAlias = MatchReply | Saved | Unsaved | Failed
 
 
 class Replies(msgspec.Struct, array_like=True, gc=False):
-    """What a matcher says at once, and how busy it has been since it last said something."""
+    """A message of a matcher: replies, and how busy it was since the last message."""
 
     replies: list[AnyReply]
     busy_s: float
     waited_s: float
     messages: int
-    """Publications in between, each counted once however many cells were asked."""
+    """Publications since then, each counted once for all cells."""
     subscriptions: int
     """In all its cells."""
 
@@ -173,7 +173,7 @@ _Read = TypeVar("_Read")
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[_Read], message: bytes | memoryview) -> _Read:
-    """What a message says; MsgspecError if it makes no sense."""
+    """The contents of a message; MsgspecError if it is invalid."""
     try:
         return decoder.decode(message)
     except (UnicodeDecodeError, RecursionError) as error:
@@ -196,7 +196,7 @@ def encoded_commands(commands: Sequence[AnyCommand]) -> bytes:
 
 
 def decoded_commands(message: bytes | memoryview) -> list[AnyCommand]:
-    """What a message to a matcher says."""
+    """The contents of a message to a matcher."""
     return _decoded(_commands, message)
 
 
@@ -206,50 +206,50 @@ def encoded_replies(replies: Replies) -> bytes:
 
 
 def decoded_replies(message: bytes | memoryview) -> Replies:
-    """What a message from a matcher says."""
+    """The contents of a message from a matcher."""
     return _decoded(_replies, message)
 
 
 class MatcherListener(Protocol):
-    """Hears of matchers; the coordinator."""
+    """Is called with events of matchers; the coordinator."""
 
     def started(self, matcher: int, pid: int) -> None:
-        """A process is there and takes commands."""
+        """A process is ready for commands."""
 
     def arrived(self, matcher: int, replies: Replies) -> None:
-        """A matcher has said something."""
+        """A matcher has sent replies."""
 
     def died(self, matcher: int, why: str) -> None:
-        """A process is gone, or was killed because it did not answer; also one that never came."""
+        """A process has ended, or was killed because it did not answer, or could not be started."""
 
 
 class MatcherProcesses(Protocol):
     """Processes that hold cells."""
 
     def start(self) -> int:
-        """Begin another; gives its number at once, from 1 up and never used again.
+        """Start another; returns its number at once, from 1 up and never reused.
 
-        `started` or `died` follows later, never from within this call.
+        `started` or `died` follows later, never within this call.
         """
         ...
 
     def send(self, matcher: int, commands: Sequence[AnyCommand]) -> None:
-        """Send commands, behind what was sent before; never waits for the process.
+        """Send commands, in order; never waits for the process.
 
-        To one that has died, whether or not that is known yet, this does nothing.
+        If the process has died, reported or not yet, this does nothing.
         """
 
     def wait(self) -> None:
-        """Wait until some matcher says something or dies, and hand all of it to the listener.
+        """Wait until any matcher sends something or dies, and call the listener.
 
-        One that says nothing for too long although it owes an answer is killed, and has died.
+        A matcher that owes an answer and is silent for too long is killed.
         """
 
     def stop(self, matcher: int) -> None:
-        """End one; of it nothing more is heard."""
+        """End a matcher; it is not reported any more."""
 
     def clock(self) -> float:
-        """Seconds that only ever go on, to measure by."""
+        """A monotonic clock, in seconds."""
         ...
 
     def cpu_s(self) -> float:
@@ -257,15 +257,15 @@ class MatcherProcesses(Protocol):
         ...
 
     def new_path(self) -> str:
-        """A file that no cell was saved in yet."""
+        """The path of a new file for a cell."""
         ...
 
     def write(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
-        """Save a cell of the broker's own."""
+        """Save a cell that the broker holds."""
 
     def read(self, path: str) -> memoryview:
-        """What a matcher saved."""
+        """A file that a matcher has saved."""
         ...
 
     def forget(self, path: str) -> None:
-        """Nobody needs this file any more."""
+        """Remove a file."""

@@ -1,13 +1,13 @@
-"""The coordinator: sends subscriptions and publications to matchers, and takes back who met whom.
+"""The coordinator: sends subscriptions and publications to matchers and collects their matches.
 
-It stands inside the broker. While it is *in*, the broker matches by itself and all this costs
-nothing. Once it is *out*, every change goes to the cells concerned and every batch of publications
-becomes a ticket (`tickets`). Cells see commands in one order, and a change waits for the tickets on
-their way, so an answer is always that of the subscriptions at the time of the publication.
+It is part of the broker. While the broker matches by itself, it costs nothing. Once matching is
+*offloaded*, every change goes to the cells that it concerns and every batch of publications becomes
+a ticket (`records`). A cell gets all commands in one order, and a change waits for the tickets in
+flight, so answers always reflect the subscriptions at the time of the publication.
 
-When a matcher dies, its cells are made again where there is one that lives, or in the broker
-itself, and what they had not answered is asked again. How cells are spread, and how that is
-changed, is in `layouts` and `reconfiguration`.
+When a matcher dies, its cells are made again in another matcher, or in the broker itself, and
+unanswered batches are sent again. `layouts` distributes the cells, and `reconfiguration` changes
+the distribution.
 
 A ticket costs about 30 µs, and 2 µs for each of its publications, in the broker; the rest is the
 matchers' time.
@@ -46,36 +46,36 @@ from rove.elastic.records import PARTS_MAX, CellRecord, Ticket
 from rove.match.cell import Cell
 
 HITS_EVERY = 16
-"""Of so many tickets, one is looked at for how often subscriptions are met."""
+"""One ticket of this many is evaluated for how often subscriptions match."""
 PART_S = 0.01
-"""What a matcher is given at once should take it so long: some parts on their way keep everybody
-busy, and nobody waits for the end of a long one."""
+"""The work of a part of a ticket: some parts in flight keep all matchers busy, and none waits for
+the end of a long one."""
 PART_S_MIN = 0.001
-"""Less than this is not worth being cut."""
+"""A part with less work is not worth dividing."""
 PART_ROWS_MAX = 2_048
 ROW_COST_S = 1e-4
-"""Of a publication, until it is measured."""
+"""The cost of a publication until it is measured."""
 NO_ROWS = encoded_rows([])
 PROBE_ROWS = encoded_rows([MatchRow(0, "", b"{}", (), 0.0, (0,))] * 2)
-"""Of a topic filter that there is not."""
+"""Their topic filter does not exist."""
 FAILURES_MAX = 2
-"""After so many, a cell is not made again from its file, but from its texts."""
+"""After this many a cell is made again from its expressions instead of its file."""
 
 
 class TicketResult(NamedTuple):
-    """Whom the publications of a ticket meet."""
+    """The subscriptions that match the publications of a ticket."""
 
     found: dict[int, list[int]]
     """Subscriptions by the number of the publication."""
     ranked: list[RankedMatch]
     undecided: set[int]
-    """Subscriptions that were passed over: trying their patterns took too many steps."""
+    """Subscriptions that were skipped: their patterns took too many steps."""
     failed: dict[int, str]
-    """Publications, by number, of which it is not known whom they meet, and why."""
+    """Publications, by number, whose matches are not known, and why."""
 
 
 class RunningMatcher(NamedTuple):
-    """A matcher that can be sent to."""
+    """A matcher that is running."""
 
     pid: int
     subscriptions: int
@@ -83,7 +83,7 @@ class RunningMatcher(NamedTuple):
 
 
 class Coordinator:
-    """Matching by others. Is a `rove.elastic.commands.Listener`."""
+    """Matching in other processes; a `rove.elastic.commands.MatcherListener`."""
 
     def __init__(
         self,
@@ -92,7 +92,8 @@ class Coordinator:
         find: Find,
         came_in: Callable[[list[Cell]], None],
     ) -> None:
-        """`find` tells of a subscription; `came_in` takes cells that the broker asks itself."""
+        """`find` returns a subscription; `came_in` takes cells when the broker matches by
+        itself."""
         self.matchers = matchers
         self.settings = settings
         self.scaling = ScalingPolicy(settings)
@@ -100,24 +101,24 @@ class Coordinator:
         self._came_in = came_in
         self.is_offloaded = False
         self.members: dict[int, RunningMatcher] = {}
-        """The matchers that live and have said so."""
+        """Matchers that are running."""
         self.awaited: set[int] = set()
-        """Those that were started and have not said anything."""
+        """Matchers that were started and are not running yet."""
         self.cells: dict[int, CellRecord] = {}
         self.current: CellLayout = Partitioned([])
         self.next_layout: CellLayout | None = None
-        """What is being built beside, to take its place."""
-        self.kept: list[CellRecord] = []
-        self.kept_owner: dict[int, CellRecord] = {}
+        """The layout that is being built to replace it."""
+        self.stateful: list[CellRecord] = []
+        self.stateful_owner: dict[int, CellRecord] = {}
         self.own_messages = 0
         """Publications that the broker has matched by itself."""
         self.hits: Counter[int] = Counter()
         self.deaths: list[tuple[int, str]] = []
-        """Matchers that have died and whose place is still to be filled."""
+        """Matchers that have died and were not replaced yet."""
         self.troubles: list[str] = []
-        """What the log should tell, and has not been told."""
+        """Warnings for the log."""
         self.probed: set[int] = set()
-        """Cells that have carried out all that they were sent before being asked."""
+        """Cells that have executed every command before their probe."""
         self.on_death: Callable[[int, str], None] = lambda _matcher, _why: None
         self._row_cost_s = ROW_COST_S
         self._tickets: deque[Ticket] = deque()
@@ -127,23 +128,23 @@ class Coordinator:
         self._results: list[TicketResult] = []
         self._may_forget = False
         self._learned: deque[tuple[int, CellRecord, frozenset[int], int]] = deque()
-        """Publications that a cell holds, true once a ticket and all before it are released."""
+        """Publications that a cell holds, valid once a ticket and all before it are released."""
         self.duplicates = 0
-        """Answers that were not used, for there had been one."""
+        """Answers that were ignored because there had been one already."""
 
     # -- subscriptions -------------------------------------------------------------------------
 
     def add(self, id: int) -> None:
-        """A subscription takes part from now on."""
+        """Add a subscription."""
         one = self.find(id)
-        if one.is_kept:
-            cell = min(self.kept, key=lambda each: len(each.ids), default=None)
+        if one.is_stateful:
+            cell = min(self.stateful, key=lambda each: len(each.ids), default=None)
             if cell is None:
-                cell = self.new_cell(self._quietest(), is_kept=True)
-                self.kept.append(cell)
+                cell = self.new_cell(self._quietest(), is_stateful=True)
+                self.stateful.append(cell)
             cell.ids.add(id)
             cell.filters[one.filter] += 1
-            self.kept_owner[id] = cell
+            self.stateful_owner[id] = cell
             self.tell(cell, one.command(cell.number))
             return
         self._place(self.current.add(one))
@@ -151,25 +152,25 @@ class Coordinator:
             self._place(self.next_layout.add(one))
 
     def place_next(self, id: int) -> None:
-        """A subscription is to be in what is being built, too."""
+        """Add a subscription to the layout that is being built."""
         assert self.next_layout is not None
         self._place(self.next_layout.add(self.find(id)))
 
     def remove_next(self, id: int) -> None:
-        """It is not to be in what is being built any more."""
+        """Remove a subscription from the layout that is being built."""
         if self.next_layout is not None and id in self.next_layout:
             self._place(self.next_layout.remove(id))
 
     def change_next(self, id: int, changes: dict[str, object]) -> None:
-        """The same for a change of its subscriber's state."""
+        """Change the variables of its subscriber in the layout that is being built."""
         if self.next_layout is not None and id in self.next_layout:
             for cell in self.next_layout.holders(id):
                 self.tell(cell, ChangeState(cell.number, id, changes))
 
     def remove(self, id: int, filter: int) -> None:
-        """It takes part no longer."""
+        """Remove a subscription."""
         self.hits.pop(id, None)
-        cell = self.kept_owner.pop(id, None)
+        cell = self.stateful_owner.pop(id, None)
         if cell is None:
             self._place(self.current.remove(id))
             self.remove_next(id)
@@ -179,14 +180,14 @@ class Coordinator:
         if not cell.filters[filter]:
             del cell.filters[filter]
         self.tell(cell, Remove(cell.number, [id]))
-        for other in self.kept:
+        for other in self.stateful:
             if id in other.extra:
                 other.extra.discard(id)
                 self.tell(other, Remove(other.number, [id]))
 
     def change(self, id: int, changes: dict[str, object]) -> None:
-        """`me.` variables of its subscriber have changed."""
-        owner = self.kept_owner.get(id)
+        """Change the `me.` variables of its subscriber."""
+        owner = self.stateful_owner.get(id)
         for cell in [owner] if owner is not None else self.current.holders(id):
             self.tell(cell, ChangeState(cell.number, id, changes))
         if owner is None:
@@ -204,16 +205,16 @@ class Coordinator:
 
     # -- cells ---------------------------------------------------------------------------------
 
-    def new_cell(self, matcher: int, *, is_kept: bool, snapshot: str = "") -> CellRecord:
-        """Have a matcher begin a cell."""
+    def new_cell(self, matcher: int, *, is_stateful: bool, snapshot: str = "") -> CellRecord:
+        """Make a cell in a matcher."""
         self._next_cell += 1
-        cell = CellRecord(self._next_cell, matcher, is_kept, snapshot=snapshot)
+        cell = CellRecord(self._next_cell, matcher, is_stateful, snapshot=snapshot)
         self.cells[cell.number] = cell
         self.matchers.send(matcher, [Open(cell.number, snapshot)])
         return cell
 
     def tell(self, cell: CellRecord, command: AnyCommand) -> None:
-        """Send a command that changes a cell, when all that was asked before is answered."""
+        """Send a command that changes a cell, after all tickets in flight are answered."""
         while self._tickets:
             self.matchers.wait()
         cell.keep(command)
@@ -222,21 +223,21 @@ class Coordinator:
             self.save(cell)
 
     def save(self, cell: CellRecord) -> str:
-        """Have a cell saved; gives the path."""
+        """Save a cell; returns the path."""
         path = self.matchers.new_path()
         cell.begin_saving(path)
         self.matchers.send(cell.matcher, [Save(cell.number, path)])
         return path
 
     def probe(self, cell: CellRecord) -> None:
-        """Have a cell say when it has carried out everything; it is in `probed` then."""
+        """Put a cell into `probed` once it has executed all commands so far."""
         self.probed.discard(cell.number)
-        # A plain cell is asked about something that nobody wants: its first answer takes longest.
-        rows = NO_ROWS if cell.is_kept else PROBE_ROWS
+        # A stateless cell matches rows without any match, because its first answer takes longest.
+        rows = NO_ROWS if cell.is_stateful else PROBE_ROWS
         self.matchers.send(cell.matcher, [Match(cell.number, -1, -1, rows)])
 
     def close(self, cell: CellRecord) -> None:
-        """End a cell, wherever it is."""
+        """End a cell."""
         self.cells.pop(cell.number, None)
         self.probed.discard(cell.number)
         if cell.matcher in self.members:
@@ -248,23 +249,23 @@ class Coordinator:
 
     @property
     def waiting(self) -> int:
-        """Tickets on their way."""
+        """Tickets in flight."""
         return len(self._tickets)
 
     @property
     def ticket_rows(self) -> int:
-        """How many publications a ticket should have at most, by what they have cost of late."""
+        """The most publications that a ticket should have, by their recent cost."""
         part_rows = min(PART_ROWS_MAX, max(1, int(PART_S / self._row_cost_s)))
         return part_rows * max(1, self.current.shares)
 
     def submit(self, rows: list[MatchRow], advance_to: float | None) -> None:
-        """Have publications matched, and windows slide up to a moment."""
+        """Match publications, and advance windows to a moment."""
         self._next_ticket += 1
         part_rows_min = max(1, int(PART_S_MIN / self._row_cost_s))
         ticket = Ticket(self._next_ticket, rows, advance_to, part_rows_min)
         if rows:
             self._send_all(self.current.ask(ticket))
-        for cell in self.kept:
+        for cell in self.stateful:
             filters = cell.filters
             positions = [
                 position
@@ -289,26 +290,26 @@ class Coordinator:
             self.matchers.send(cell.matcher, [command])
 
     def wait(self) -> None:
-        """Wait until something is heard."""
+        """Wait for a message of any matcher."""
         self.matchers.wait()
 
     def results(self) -> list[TicketResult]:
-        """What is done, in the order in which it was handed in."""
+        """The results that are ready, in the order of submission."""
         results, self._results = self._results, []
         return results
 
     def take_may_forget(self) -> bool:
-        """Whether it is known anew which publications windows may still deliver."""
+        """Whether there is news about which publications windows may still deliver."""
         found, self._may_forget = self._may_forget, False
         return found
 
     def may_deliver(self, publication: int) -> bool:
         """Whether a window may still hold a publication."""
-        return any(cell.may_deliver(publication) for cell in self.kept)
+        return any(cell.may_deliver(publication) for cell in self.stateful)
 
     def next_change_at(self) -> float:
-        """When a window or a design has something to do."""
-        return min((cell.next_change_at for cell in self.kept), default=math.inf)
+        """When a window or a design must next be advanced."""
+        return min((cell.next_change_at for cell in self.stateful), default=math.inf)
 
     def _release(self) -> None:
         while self._tickets and self._tickets[0].is_done:
@@ -320,22 +321,22 @@ class Coordinator:
             if ticket.number % HITS_EVERY == 0:
                 for ids in ticket.found.values():
                     self.hits.update(ids)
-        # What a cell no longer holds may be in answers that wait for those of others.
+        # A publication that a cell no longer holds may be in answers that are not released yet.
         oldest = self._tickets[0].number if self._tickets else self._next_ticket + 1
         while self._learned and self._learned[0][0] < oldest:
             _, learned_of, held, upto = self._learned.popleft()
             learned_of.learn(held, upto)
             self._may_forget = True
 
-    # -- what is heard -------------------------------------------------------------------------
+    # -- messages of matchers ------------------------------------------------------------------
 
     def started(self, matcher: int, pid: int) -> None:
-        """A process is there and takes commands."""
+        """A matcher is running."""
         self.awaited.discard(matcher)
         self.members[matcher] = RunningMatcher(pid, 0, 0)
 
     def arrived(self, matcher: int, replies: Replies) -> None:
-        """A matcher has said something."""
+        """A matcher has sent replies."""
         member = self.members.get(matcher)
         if member is None:
             return
@@ -351,7 +352,7 @@ class Coordinator:
     def _heard(self, reply: AnyReply) -> None:
         cell = self.cells.get(reply.cell)
         if cell is None:
-            if isinstance(reply, Saved):  # it was being written when the cell was ended
+            if isinstance(reply, Saved):  # the cell ended while it was saved
                 self.matchers.forget(reply.path)
             return
         match reply:
@@ -360,7 +361,7 @@ class Coordinator:
             case Saved():
                 if cell.saving == reply.path:
                     old = cell.saved(reply.path)
-                    if cell.is_kept:
+                    if cell.is_stateful:
                         held = frozenset(reply.held)
                         self._learned.append((self._next_ticket, cell, held, cell.saving_upto))
                     self._forget(old)
@@ -392,7 +393,7 @@ class Coordinator:
         found = [(part.positions[row], ids) for row, ids in matched_of(reply).by_row()]
         ranked = reply.ranked
         undecided = reply.undecided
-        if cell.is_kept:
+        if cell.is_stateful:
             ids_here = cell.ids
             undecided = [id for id in undecided if id in ids_here]
             found = [(row, [id for id in ids if id in ids_here]) for row, ids in found]
@@ -410,12 +411,12 @@ class Coordinator:
     # -- deaths --------------------------------------------------------------------------------
 
     def died(self, matcher: int, why: str) -> None:
-        """A process is gone: what it had goes elsewhere, what it owed is asked again."""
+        """A matcher has died: make its cells again elsewhere, and ask again what it owed."""
         self.awaited.discard(matcher)
         was_member = self.members.pop(matcher, None) is not None
         self.scaling.forget(matcher)
         self.deaths.append((matcher, why))
-        # Whatever was being rearranged is given up first, and what was built for it ended.
+        # A reconfiguration is given up first, and the cells that were built for it end.
         self.on_death(matcher, why)
         if not was_member:
             return
@@ -431,9 +432,9 @@ class Coordinator:
         self._release()
 
     def _is_spare(self, cell: CellRecord) -> bool:
-        """Whether others have the same; then they are asked, and this one is forgotten."""
+        """Whether it is a replica; then the others get its work, and it is dropped."""
         current = self.current
-        if not isinstance(current, Replicated) or cell.is_kept or len(current.cells) < 2:
+        if not isinstance(current, Replicated) or cell.is_stateful or len(current.cells) < 2:
             return False
         current.cells.remove(cell)
         self.close(cell)
@@ -449,28 +450,29 @@ class Coordinator:
         self.matchers.send(matcher, self._making(cell))
 
     def _making(self, cell: CellRecord) -> list[AnyCommand]:
-        """All that makes a cell what it was, and asks what it has not answered."""
+        """The commands that restore a cell and repeat what it has not answered."""
         if cell.saving:
             self._forget(cell.saving)
             cell.saving = ""
-        # Of a kept cell, they are in the log, where they belong.
-        owed = [] if cell.is_kept else self._owed(cell)
+        # A stateful cell has them in its log, in their place.
+        owed = [] if cell.is_stateful else self._owed(cell)
         return [Open(cell.number, cell.snapshot), *cell.log, *owed]
 
     def _owed(self, cell: CellRecord) -> list[Match]:
         return [command for ticket in self._tickets for command in ticket.owed(cell.number)]
 
     def _failed(self, cell: CellRecord, failed: Failed) -> None:
-        """A cell could not do as it was told; it is to be made in another way if that goes on."""
+        """A command of a cell has failed; if that happens again, the cell is made in another
+        way."""
         cell.failures += 1
         if cell.failures < FAILURES_MAX:
             return
         if cell.failures > FAILURES_MAX:
-            # Nothing of its past is left: it is what it was asked that cannot be answered.
+            # It was made from nothing, so the question is at fault.
             self._narrow(cell, failed)
             if failed.part >= 0:
                 return
-        elif cell.is_kept:
+        elif cell.is_stateful:
             self.troubles.append(
                 f"cell {cell.number}: the windows of {len(cell.ids)} subscriptions begin anew,"
                 " without the publications that they held"
@@ -479,14 +481,14 @@ class Coordinator:
         self._forget(old)
         cell.log = [self.find(id).command(cell.number) for id in sorted(cell.ids)]
         cell.weight = len(cell.log)
-        if cell.is_kept:
+        if cell.is_stateful:
             cell.log += self._owed(cell)
         cell.extra.clear()
 
     def _narrow(self, cell: CellRecord, failed: Failed) -> None:
-        """Ask a cell about each publication alone of those that it failed over, or give one up.
+        """Ask a cell about each publication of the failed part alone, or give up a single one.
 
-        If it is not known over which, those that it has not answered are given up together.
+        If the part is not known, all unanswered publications are given up together.
         """
         before = self._owed(cell)
         for ticket in self._tickets:
@@ -502,24 +504,24 @@ class Coordinator:
                 slides = command.advance_to is not None
                 for row in positions:
                     ticket.part(cell.number, [row], slides=slides and row == positions[-1])
-        if cell.is_kept:
-            # What it has answered stays in the log, for that is what its windows hold.
+        if cell.is_stateful:
+            # Answered publications stay in the log, because its windows hold them.
             cell.log = [*(one for one in cell.log if one not in before), *self._owed(cell)]
         cell.asked = len(self._owed(cell))
 
     def _forget(self, path: str) -> None:
-        """A cell does not need its file any more; others may."""
+        """Remove a file of a cell, unless other cells need it."""
         if path and not any(cell.snapshot == path for cell in self.cells.values()):
             self.matchers.forget(path)
 
     def come_in(self) -> None:
-        """Let the broker match by itself from now on, with all cells as they are."""
+        """Return to matching in the broker, with all cells as they are."""
         host = CellHost(self.matchers.read, self.matchers.write, self.matchers.clock)
         for cell in self._needed():
             while (failed := self._make_here(cell, host)) is not None:
                 if cell.failures > FAILURES_MAX and failed.part < 0:
                     raise RuntimeError(f"cell {cell.number} cannot be made: {failed.text}")
-                # Its file is gone or spoilt: its subscriptions must not suffer.
+                # Its file is missing or damaged: make it from its expressions.
                 cell.failures = max(cell.failures, FAILURES_MAX - 1)
                 self._failed(cell, failed)
         cells = []
@@ -531,7 +533,7 @@ class Coordinator:
         self._release()
         for cell in list(self.cells.values()):
             self.close(cell)
-        self.kept, self.kept_owner = [], {}
+        self.stateful, self.stateful_owner = [], {}
         self._learned.clear()
         self.hits.clear()
         self._may_forget = False
@@ -539,7 +541,7 @@ class Coordinator:
         self._came_in(cells)
 
     def _make_here(self, cell: CellRecord, host: CellHost) -> Failed | None:
-        """Make a cell in the broker; gives why that failed."""
+        """Make a cell in the broker; returns why that failed."""
         failed = None
         for command in self._making(cell):
             for reply in host.handle(command):
@@ -550,8 +552,8 @@ class Coordinator:
         return failed
 
     def _needed(self) -> list[CellRecord]:
-        """Each subscription in one cell, whatever the layout."""
+        """Cells that together hold every subscription once, in any layout."""
         plain = self.current.cells
         if isinstance(self.current, Replicated):
             plain = plain[:1]
-        return [*plain, *self.kept]
+        return [*plain, *self.stateful]

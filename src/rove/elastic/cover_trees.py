@@ -1,12 +1,12 @@
-"""Which subscriptions a parent matcher holds, and which its children: the hierarchical layout.
+"""Trees of covering subscriptions: what parent and children hold in the hierarchical layout.
 
 A *root* is held by the parent. Whatever a *covered* subscription matches, its root matches too,
 at any time and in any state of either subscriber, so a child is asked only about publications
 that one of its roots matched. A root and all that it covers are a *tree*, and a tree is in one
 child.
 
-`rove.match.forest` knows more: it hangs every subscription as deep as something covers it, and
-asks the algebra if need be, which takes milliseconds. This one runs within the broker's loop, so
+`rove.match.forest` finds more covers: it puts every subscription as deep as possible, and uses the
+algebra if need be, which takes milliseconds. This one runs in the broker's event loop, so
 
 - only a box (one span of constants for each attribute) is ever a root of something. Anything that
   is one conjunction can be covered: by a box around the spans that it allows, whatever else it
@@ -43,31 +43,31 @@ from rove.match.forest import Box, box_covers, box_of
 
 PARENT: Final = 0
 PROBES: Final = 8
-"""How many of the widest roots of a kind are looked at, and how many that begin just below."""
+"""How many of the widest roots of a kind are checked, and how many that begin just below."""
 SHAPES_MAX: Final = 32
-"""How many combinations of attributes are looked at."""
+"""How many combinations of attributes are checked."""
 TAKEN_MAX: Final = 8
 """How many roots a new one takes over at once."""
 MOVED_MAX: Final = 256
-"""A tree of more is not moved to another child merely for having one root fewer."""
+"""A larger tree is not moved to another child only to have one root fewer."""
 LOOKED_AT_AGAIN: Final = 2
 SAMPLE: Final = 64
-"""Among so many new widest ones are sought when all known ones are gone."""
+"""Among this many, new widest roots are sought when all known ones are gone."""
 SUCCESSORS_MAX: Final = 8
-"""How often, after a root is gone, the widest is sought of those that it covered."""
+"""How often, after a root was removed, the widest of its covered subscriptions is sought."""
 
 Subject: TypeAlias = tuple[str, bool]
 Shape: TypeAlias = tuple[tuple[Subject, bool], ...]
-"""The attributes of a box in their order, and whether a single text is asked of each."""
+"""The attributes of a box in order, and whether each must equal one text."""
 _Key: TypeAlias = tuple[int, Shape, tuple[Bound, ...]]
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A subscription belongs elsewhere now."""
+    """A subscription moves."""
 
     id: int
     to: int | None
-    """0 is the parent, children are numbered from 1; None: it is gone."""
+    """0 is the parent, children are numbered from 1; None: it was removed."""
 
 
 class _CoverNode(msgspec.Struct, eq=False):
@@ -85,7 +85,7 @@ class _CoverNode(msgspec.Struct, eq=False):
 
 
 class _CoverTree(msgspec.Struct, eq=False):
-    """What one root covers. A thing of its own, so that another root can have it at no cost."""
+    """What one root covers; an object, so that another root can take it over at no cost."""
 
     root: _CoverNode
     child: int
@@ -93,7 +93,7 @@ class _CoverTree(msgspec.Struct, eq=False):
 
 
 class _Kind:
-    """Roots of the same attributes, with equal texts where a single text is asked."""
+    """Roots with the same attributes, and equal texts where they must equal one."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -146,22 +146,22 @@ class _Kind:
 
 
 class CoverTrees:
-    """Subscriptions under their ids, and where each belongs.
+    """Subscriptions by id, and their places.
 
-    Every change says which subscriptions belong elsewhere by it, the changed one included.
+    Every change returns the subscriptions that move because of it, the changed one included.
     """
 
     def __init__(self, children: int) -> None:
         self._nodes: dict[int, _CoverNode] = {}
         self._roots: OrderedDict[int, _CoverNode] = OrderedDict()
-        """Those that were looked at again longest ago come first."""
+        """Those that were checked again longest ago come first."""
         self._kinds: dict[_Key, _Kind] = {}
         self._shapes: dict[int, dict[Shape, int]] = {}
         """How many kinds of each shape a filter has."""
         self._counts = [0] * (children + 1)
         """Covered subscriptions by child."""
         self._before: dict[int, int | None] = {}
-        """Where those were that the present change has touched."""
+        """The earlier places of subscriptions that the present change touches."""
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -175,7 +175,7 @@ class CoverTrees:
         return len(self._counts) - 1
 
     def roots(self) -> list[int]:
-        """All that the parent holds."""
+        """All subscriptions in the parent."""
         return list(self._roots)
 
     def place(self, id: int) -> int:
@@ -195,7 +195,7 @@ class CoverTrees:
     # -- changing ----------------------------------------------------------------------
 
     def add(self, id: int, filter: int, subscription: Subscription) -> list[Move]:
-        """Take in a subscription; `filter` is the number of its topic filter."""
+        """Add a subscription; `filter` is the number of its topic filter."""
         if id in self._nodes:
             raise ValueError(f"there is already a subscription {id}")
         node = _node(id, filter, subscription)
@@ -208,7 +208,7 @@ class CoverTrees:
         return self._moves()
 
     def remove(self, id: int) -> list[Move]:
-        """Forget a subscription."""
+        """Remove a subscription."""
         node = self._nodes[id]
         self._touch(node)
         del self._nodes[id]
@@ -224,9 +224,9 @@ class CoverTrees:
     def resize(
         self, children: int, hits: Mapping[int, int] | None = None, base: float = 1.0
     ) -> list[Move]:
-        """So many children from now on; trees are dealt out by cost: `base` and hits of each.
+        """Change the number of children; trees are distributed by cost, `base` and hits of each.
 
-        Trees stay where they are as far as that is no more than a fair share.
+        Trees stay in their child up to a fair share.
         """
         trees = [root.own for root in self._roots.values() if root.own is not None]
         hits = hits or {}
@@ -253,10 +253,10 @@ class CoverTrees:
     # -- finding a place ---------------------------------------------------------------
 
     def _settle(self, node: _CoverNode, child: int = PARENT) -> None:
-        """Hang one that hangs nowhere below a root, or make it one."""
+        """Put a subscription without a place below a root, or make it one."""
         cover = next(self._covers_of(node), None)
         if cover is None:
-            self._enthrone(node)
+            self._make_root(node)
         else:
             self._hang(node, cover, child)
 
@@ -271,7 +271,7 @@ class CoverTrees:
                 yield from kind.covers_of(node, bounds)
 
     def _take_over(self, root: _CoverNode, box: Box) -> None:
-        """Roots that a new one covers, as far as they are found, become covered by it."""
+        """Put roots that a new root covers below it, as far as they are found."""
         shape, texts = _shape(box)
         own = {subject for subject, _ in shape}
         found: list[_CoverNode] = []
@@ -286,7 +286,7 @@ class CoverTrees:
             self._submit(node, root)
 
     def _look_again(self) -> None:
-        """Does any root cover some of the old ones by now?"""
+        """Check some old roots for a root that covers them by now."""
         for _ in range(min(LOOKED_AT_AGAIN, len(self._roots))):
             id, node = next(iter(self._roots.items()))
             self._roots.move_to_end(id)
@@ -295,7 +295,7 @@ class CoverTrees:
                 self._submit(node, cover)
 
     def _submit(self, node: _CoverNode, cover: _CoverNode) -> None:
-        """A root and all that it covers become covered by another, unless too many would move."""
+        """Put a root with its tree below another root, unless too many would move."""
         if node.own is not None and not self._can_join(node.own, cover):
             return
         self._touch(node)
@@ -311,7 +311,7 @@ class CoverTrees:
         return min(len(tree.nodes), len(cover.own.nodes)) <= MOVED_MAX
 
     def _join(self, tree: _CoverTree, cover: _CoverNode) -> None:
-        """A tree gets another root, which may have one already: the smaller one joins the other."""
+        """Give a tree another root; if that has one already, the smaller joins the larger."""
         other, large = cover.own, tree
         if other is not None:
             small, large = sorted((tree, other), key=lambda tree: len(tree.nodes))
@@ -325,13 +325,13 @@ class CoverTrees:
         large.root, cover.own = cover, large
 
     def _succeed(self, tree: _CoverTree) -> None:
-        """The root of a tree is gone: the widest in it, or what covers that, is its root now."""
-        heirs = [node for node in tree.nodes.values() if node.box is not None]
+        """The root of a tree was removed: the widest in it, or what covers that, replaces it."""
+        candidates = [node for node in tree.nodes.values() if node.box is not None]
         child = tree.child
-        if not heirs:
+        if not candidates:
             self._resettle(self._taken_out(tree.nodes.values()), child)
             return
-        heir = max(heirs, key=lambda node: (node.breadth, -node.id))
+        heir = max(candidates, key=lambda node: (node.breadth, -node.id))
         covers = (root for root in self._covers_of(heir) if self._can_join(tree, root))
         root = next(covers, heir)
         box = root.box or {}
@@ -339,14 +339,14 @@ class CoverTrees:
         if root is heir:
             self._touch(heir)
             self._unhang(heir)
-            self._enthrone(heir)
+            self._make_root(heir)
         loose = self._taken_out(lost)
         if tree.nodes:
             self._join(tree, root)
         self._resettle(loose, child)
 
     def _taken_out(self, nodes: Iterable[_CoverNode]) -> list[_CoverNode]:
-        """Of their tree, still to be placed."""
+        """Take subscriptions out of their tree, to be placed again."""
         loose = list(nodes)
         for node in loose:
             self._touch(node)
@@ -354,12 +354,12 @@ class CoverTrees:
         return loose
 
     def _resettle(self, loose: list[_CoverNode], child: int) -> None:
-        """Place those whose root is gone; in the same child, if possible."""
+        """Place subscriptions whose root was removed; in the same child, if possible."""
         for _ in range(SUCCESSORS_MAX):
-            heirs = [node for node in loose if node.box is not None]
-            if len(loose) <= SUCCESSORS_MAX or not heirs:
+            candidates = [node for node in loose if node.box is not None]
+            if len(loose) <= SUCCESSORS_MAX or not candidates:
                 break
-            heir = max(heirs, key=lambda node: (node.breadth, -node.id))
+            heir = max(candidates, key=lambda node: (node.breadth, -node.id))
             self._settle(heir, child)
             root = heir if heir.tree is None else heir.tree.root
             rest = []
@@ -376,7 +376,7 @@ class CoverTrees:
 
     # -- links -------------------------------------------------------------------------
 
-    def _enthrone(self, node: _CoverNode) -> None:
+    def _make_root(self, node: _CoverNode) -> None:
         self._roots[node.id] = node
         if node.box is None:
             return
@@ -409,7 +409,7 @@ class CoverTrees:
             del self._shapes[node.filter]
 
     def _hang(self, node: _CoverNode, root: _CoverNode, child: int = PARENT) -> None:
-        """Below a root, in the child where that is, else in the one given, else in any."""
+        """Put a subscription below a root: in its child, otherwise the given one, otherwise any."""
         if root.own is None:
             emptiest = min(range(1, len(self._counts)), key=self._counts.__getitem__, default=0)
             root.own = _CoverTree(root, child or emptiest)
@@ -463,7 +463,8 @@ def _node(id: int, filter: int, subscription: Subscription) -> _CoverNode:
 
 
 def _bounds(conjunction: Conjunction) -> Box:
-    """A box around all that a conjunction matches: only what certainly narrows it counts."""
+    """A box around everything that a conjunction matches, from conditions that certainly narrow
+    it."""
     found: Box = {}
     for subject, allowed in conjunction.sets.items():
         if not isinstance(subject, Attribute) or len(subject.path) > 1 or allowed.facts:
@@ -475,7 +476,7 @@ def _bounds(conjunction: Conjunction) -> Box:
 
 
 def _shape(box: Box) -> tuple[Shape, tuple[Bound, ...]]:
-    """The attributes of a box, and the single texts that it asks for."""
+    """The attributes of a box, and the single texts that it requires."""
     shape = tuple((subject, subject[1] and is_point(*box[subject])) for subject in sorted(box))
     return shape, tuple(box[subject][0] for subject, is_text in shape if is_text)
 
@@ -485,7 +486,7 @@ def _asked(shape: Shape) -> set[Subject]:
 
 
 def _texts(shape: Shape, bounds: Box) -> tuple[Bound, ...] | None:
-    """The texts that a box of such a shape would ask for if it were around `bounds`."""
+    """The texts that a box of this shape around `bounds` requires."""
     texts = []
     for subject, is_text in shape:
         span = bounds.get(subject)
@@ -499,7 +500,7 @@ def _texts(shape: Shape, bounds: Box) -> tuple[Bound, ...] | None:
 
 
 def _breadth(box: Box) -> float:
-    """A measure that is no less for what covers than for what is covered; at most 0."""
+    """A measure that is no smaller for a cover than for what it covers; at most 0."""
     return -sum(2.0 - _squeezed(high) + _squeezed(low) for low, high in box.values())
 
 

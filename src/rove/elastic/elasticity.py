@@ -1,27 +1,27 @@
-"""When there are to be more matchers, when fewer, and when it is better to leave things alone.
+"""The scaling policy: when matchers are added or removed, and when not.
 
-As in CUPUS, a matcher's idle share over its last N messages decides: below one threshold work is
-divided, above another it is put together. CUPUS did only that, and was rearranged all the time:
-at very high load because more matchers than cores do not help, at very low load because it asked
-again and again for a merge that was refused. So here, in addition:
+As in CUPUS, the idle share of a matcher over its last N messages decides: below one threshold its
+work is divided, above another it is merged with that of others. CUPUS did only that and kept
+reconfiguring: under very high load because more matchers than cores do not help, under very low
+load because it repeated a merge that was refused. So here, in addition:
 
-- Before less is made of it, what would be left is predicted from the busy shares measured, and
-  has to stay idle by a margin more than what would be divided. That has to hold for a while, not
-  for a moment; more is made of it at once, since waiting hurts.
-- One decision says how many matchers there should be, so that a load that has multiplied is one
-  or two rearrangements and not one for each matcher. Someone who has no idle time at all may be
-  given any amount too much: then the number is doubled.
-- What was divided to no avail (neither more idle time nor more messages) is not divided further
-  until the load has eased, or for half an hour, then an hour and so on.
-- After every rearrangement windows begin anew, and there is a pause, longer after a failure and
-  after going back on a decision soon; quiet time shortens it again.
-- What cannot be is not asked for: nothing is ever wanted beyond the least and the greatest number.
+- Before matchers are removed, the idle share of the rest is predicted from the measured busy
+  shares. It must stay above the threshold by a margin, and for a while, not only for a moment.
+  Matchers are added at once, since waiting hurts.
+- One decision chooses the number of matchers, so that a load that has multiplied needs one or two
+  reconfigurations and not one for each matcher. A matcher without any idle time may have any amount
+  too much to do; then the number is doubled.
+- After a division that did not help (neither more idle time nor more messages), nothing is divided
+  further until the load has eased, or for half an hour, then an hour and so on.
+- After every reconfiguration windows start anew, and there is a pause, which is longer after a
+  failure and after a decision that was reversed soon; quiet time shortens it again.
+- Nothing impossible is requested: never fewer than the minimum nor more than the maximum.
 
 A window holds at least N messages and lasts at least one pause, so that a fast matcher is not
-judged by a moment; one that gets few messages is judged by `WINDOW_PAUSES` pauses instead, and
-one that says nothing for several pauses is idle. Considered and left out: a controller with a
-model of queues, which would know sooner how much too much there is, but has to be told arrival
-rates that a broker under back pressure cannot see.
+judged by a moment. A matcher with few messages is judged by `WINDOW_PAUSES` pauses instead, and one
+that sends nothing for several pauses is idle. Considered and left out: a controller with a queueing
+model, which would know sooner how large the overload is, but needs arrival rates that a broker
+cannot measure while it slows publishers down.
 
 Cost: `seen` 4 µs, `wants` 25 µs for four matchers.
 """
@@ -39,29 +39,29 @@ from rove.elastic.view import Layout
 from rove.errors import RoveError
 
 BROKER: Final = 0
-"""The number under which the broker itself is judged."""
+"""The number of the broker itself."""
 WINDOW_PAUSES: Final = 15
-"""A window that has lasted so long is judged, however few messages it holds."""
+"""After this long a window is judged, however few messages it holds."""
 SILENT_PAUSES: Final = 5
-"""Who has said nothing for so long was given nothing; for less, it may be busy."""
+"""After this much silence a matcher is idle; after less, it may be busy."""
 CALM_PAUSES: Final = 10
-"""So long fewer must have sufficed before there are fewer."""
+"""How long fewer matchers must suffice before some are removed."""
 SOON_PAUSES: Final = 30
-"""Going the other way within this time is going back on a decision."""
+"""A change in the other direction within this time reverses a decision."""
 QUIET_PAUSES: Final = 60
-"""So long without a rearrangement takes one doubling of the pause back."""
+"""This long without a reconfiguration halves the pause again."""
 FUTILE_PAUSES: Final = 900
-"""So long nothing is divided further after it was to no avail, unless all is well in between;
-doubles each time."""
+"""How long nothing is divided after a division that did not help, unless the load eases; doubles
+each time."""
 DOUBLINGS_MAX: Final = 5
 MARGIN: Final = 0.15
-"""By how much more what is put together must stay idle than what would be divided."""
+"""By how much the idle share after a merge must exceed the threshold for a division."""
 SATURATED_BELOW: Final = 0.05
-"""With less idle time than this, nobody knows how much too much there is."""
+"""With less idle time than this, the size of the overload is unknown."""
 WORTH: Final = 0.2
-"""Of its time the broker must spend matching for it to be worth a process."""
+"""The share of its time that the broker must spend on matching for a process to be worth it."""
 CHUNKS: Final = 50
-"""Parts of N messages, or of ten pauses, that a window is kept in."""
+"""Parts of N messages, or of ten pauses, of which a window consists."""
 
 
 class ElasticityError(RoveError):
@@ -69,7 +69,7 @@ class ElasticityError(RoveError):
 
 
 class ElasticitySettings(msgspec.Struct, frozen=True):
-    """When to divide and when to put together."""
+    """When to divide and when to merge."""
 
     layout: Layout = "replicated"
     matchers_min: int = 0
@@ -80,7 +80,7 @@ class ElasticitySettings(msgspec.Struct, frozen=True):
     """Idle share of a window."""
     merge_above: float = 0.7
     pause_s: float = 2.0
-    """The least time between two rearrangements."""
+    """The minimum time between two reconfigurations."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.matchers_min <= self.matchers_max:
@@ -101,18 +101,18 @@ class ElasticitySettings(msgspec.Struct, frozen=True):
 
 
 class ScalingDecision(msgspec.Struct, frozen=True):
-    """A rearrangement that is wanted."""
+    """A reconfiguration that should be done."""
 
     kind: Literal["out", "in", "split", "merge"]
     matcher: int
-    """The busiest one if there are to be more, the least busy one if fewer."""
+    """The busiest one when matchers are added, the least busy one when some are removed."""
     reason: str
     matchers: int
-    """How many processes there should be afterwards."""
+    """The number of processes afterwards."""
 
     @property
     def is_for_more(self) -> bool:
-        """Whether there are to be more matchers, not fewer."""
+        """Whether matchers are added, not removed."""
         return self.kind in ("out", "split")
 
 
@@ -127,7 +127,7 @@ class _Chunk(msgspec.Struct):
 
 
 class _Window:
-    """What a matcher did with its time during its last messages."""
+    """How a matcher used its time during its last messages."""
 
     def __init__(self, settings: ElasticitySettings, began_at: float) -> None:
         self.heard_at = began_at
@@ -166,7 +166,7 @@ class _Window:
         )
 
     def silent_s(self, now: float) -> float:
-        """For how long it has been idle since it last said something."""
+        """How long it has been idle since its last report."""
         silent_s = now - self.heard_at
         return silent_s if silent_s >= SILENT_PAUSES * self._pause_s else 0.0
 
@@ -174,7 +174,8 @@ class _Window:
         return self._is_enough(self._sum, more_s=self.silent_s(now))
 
     def _kept(self, now: float) -> _Chunk:
-        """All of it, with the silence since; what silence pushes out of the window left out."""
+        """The sums of the window with the silence since then, without what that pushes out of
+        it."""
         silent_s, heard_s = self.silent_s(now), self._sum.lasted_s()
         if silent_s == 0.0:
             return self._sum
@@ -197,38 +198,38 @@ class _Window:
         return _share(kept.waited_s / kept.lasted_s()) if kept.lasted_s() > 0.0 else 1.0
 
     def busy_share(self, now: float) -> float:
-        """Of matching alone."""
+        """The share of its time spent on matching."""
         kept = self._kept(now)
         return _share(kept.busy_s / kept.lasted_s()) if kept.lasted_s() > 0.0 else 0.0
 
     def other_s(self) -> float:
-        """For a message, beside matching."""
+        """Other work per message."""
         return self._sum.other_s / max(self._sum.messages, 1)
 
 
 class _Figures(msgspec.Struct, frozen=True):
-    """How things stood when there were to be more matchers."""
+    """The figures before matchers were added."""
 
     idle_share: float
     rate: float
 
 
 class ScalingPolicy:
-    """Hears how busy matchers are, and says when to rearrange them.
+    """Decides from reports of matchers when to reconfigure them.
 
-    Nothing happens by itself: `wants` is to be asked about once in a pause or more often, also
-    while nothing is published. Whatever it says is answered by `done` or `failed`.
+    It does nothing by itself: call `wants` about once in a pause or more often, also while nothing
+    is published, and `done` or `failed` after each decision.
     """
 
     def __init__(self, settings: ElasticitySettings) -> None:
         self.settings = settings
         self.layout: Layout = settings.layout
-        """As it is now; call `restart` after a change."""
+        """The present layout; call `restart` after a change."""
         self._windows: dict[int, _Window] = {}
         self._matchers: frozenset[int] | None = None
         self._began_at: float | None = None
         self._settles_at: float | None = None
-        """Until then what is seen belongs to the rearrangement."""
+        """Reports before this moment belong to the reconfiguration."""
         self._free_at = -math.inf
         self._changed_at = -math.inf
         self._was_for_more: bool | None = None
@@ -238,14 +239,14 @@ class ScalingPolicy:
         self._futile_times = 0
         self._asked: _Figures | None = None
         self._before: _Figures | None = None
-        """Before the last division, until it is known whether it helped."""
+        """The figures before the last division, until it is known whether it helped."""
         self._other_s = 0.0
-        """What a message took the broker beside matching, when it last matched by itself."""
+        """The broker's other work per message when it last matched by itself."""
         self._calm_since: float | None = None
         self._needed: deque[tuple[float, int]] = deque()
-        """When so many began to suffice, of late."""
+        """Recent moments since when certain numbers suffice."""
 
-    # -- hearing -----------------------------------------------------------------------
+    # -- reports -----------------------------------------------------------------------
 
     def seen(
         self,
@@ -256,9 +257,10 @@ class ScalingPolicy:
         now: float,
         other_s: float = 0.0,
     ) -> None:
-        """A matcher (0: the broker) spent time matching and waiting since it was last seen.
+        """A matcher (0: the broker) reports its time for matching and waiting since the last
+        report.
 
-        `other_s` is work that no other matcher could take over: the broker's own.
+        `other_s` is work of the broker that no matcher can take over.
         """
         if self._settles_at is not None and self._settles_at < now:
             self._settle()
@@ -268,13 +270,13 @@ class ScalingPolicy:
         window.add(_Chunk(busy_s, other_s, waited_s, messages), now)
 
     def forget(self, matcher: int) -> None:
-        """A matcher is no more."""
+        """A matcher has ended."""
         self._windows.pop(matcher, None)
 
     def idle_share(self, matcher: int, now: float | None = None) -> float:
-        """Of the time of its last messages; 1 if nothing was heard of it.
+        """The idle share of a matcher during its last messages; 1 without any report.
 
-        With `now`, silence since then counts.
+        With `now`, silence since the last report counts too.
         """
         window = self._windows.get(matcher)
         if window is None:
@@ -282,7 +284,7 @@ class ScalingPolicy:
         return window.idle_share(window.heard_at if now is None else now)
 
     def rate(self, matcher: int, now: float) -> float:
-        """Messages in a second, of late."""
+        """Recent messages per second."""
         window = self._windows.get(matcher)
         if window is None or window.lasted_s(now) <= 0.0:
             return 0.0
@@ -291,7 +293,7 @@ class ScalingPolicy:
     # -- deciding ----------------------------------------------------------------------
 
     def wants(self, matchers: Sequence[int], now: float) -> ScalingDecision | None:
-        """What should be rearranged, if anything; `matchers` are the processes that there are.
+        """The reconfiguration that should be done, if any; `matchers` are the present processes.
 
         In the hierarchical layout the first of them is the parent.
         """
@@ -325,7 +327,7 @@ class ScalingPolicy:
     def _more(self, numbers: tuple[int, ...], now: float) -> ScalingDecision | None:
         judged = numbers if numbers else (BROKER,)
         if self.layout == "hierarchical" and len(numbers) > 1:
-            # The parent has to see everything, whoever else there is.
+            # The parent gets every publication, however many children there are.
             judged = numbers[1:]
         windows = {n: w for n in judged if (w := self._fresh(n, now)) is not None}
         if not windows:
@@ -356,7 +358,7 @@ class ScalingPolicy:
         return ScalingDecision("split" if numbers else "out", busiest, reason, target)
 
     def _fresh(self, matcher: int, now: float) -> _Window | None:
-        """The window of someone who can be judged to have too much."""
+        """The window of a matcher, if it is full enough to show an overload."""
         window = self._windows.get(matcher)
         if window is None or not window.is_full(now):
             return None
@@ -367,7 +369,7 @@ class ScalingPolicy:
         return sum(rates) if self.layout == "replicated" else max(rates)
 
     def _is_futile(self, figures: _Figures, now: float) -> bool:
-        """Whether dividing has not helped of late."""
+        """Whether recent divisions did not help."""
         before, self._before = self._before, None
         if before is not None and (
             figures.idle_share < before.idle_share + 0.05 and figures.rate < 1.1 * before.rate
@@ -378,7 +380,7 @@ class ScalingPolicy:
         return now < self._futile_until
 
     def _target_for_more(self, numbers: tuple[int, ...], idle_share: float, now: float) -> int:
-        """The least number with which all would be well between the thresholds."""
+        """The smallest number with which all would be between the thresholds."""
         settings = self.settings
         most = settings.matchers_max
         loads = [self._windows[n].busy_share(now) for n in numbers if n in self._windows]
@@ -414,7 +416,7 @@ class ScalingPolicy:
         return ScalingDecision("merge" if target else "in", least_busy, reason, target)
 
     def _needed_of_late(self, target: int, now: float) -> int | None:
-        """How many sufficed all the while; None until that has been so for long enough."""
+        """The number that has sufficed for long enough; None if there is none."""
         if self._calm_since is None:
             self._calm_since = now
             self._needed.clear()
@@ -432,7 +434,7 @@ class ScalingPolicy:
         return max(count for _, count in self._needed)
 
     def _target_for_fewer(self, numbers: tuple[int, ...], now: float) -> int | None:
-        """The least number that would have time enough; None if there are to be no fewer."""
+        """The smallest number that would suffice; None if none should be removed."""
         settings = self.settings
         if len(numbers) <= settings.matchers_min:
             return None
@@ -462,7 +464,7 @@ class ScalingPolicy:
         return [sum(loads) / count] * count
 
     def _load_of_broker(self, numbers: tuple[int, ...], now: float) -> float:
-        """While others match; from what it was before if it is not heard of meanwhile."""
+        """The broker's busy share while others match; estimated if it does not report meanwhile."""
         if BROKER in self._windows:
             return 1.0 - self.idle_share(BROKER, now)
         return self._throughput(numbers, now) * self._other_s
@@ -474,13 +476,13 @@ class ScalingPolicy:
         return now - self._settled_at() >= WINDOW_PAUSES * self.settings.pause_s
 
     def _settled_at(self) -> float:
-        """Since when someone of whom nothing was heard has been silent."""
+        """Since when a matcher without any report has been silent."""
         return 0.0 if self._began_at is None else self._began_at
 
     # -- hysteresis --------------------------------------------------------------------
 
     def done(self, decision: ScalingDecision, now: float) -> None:
-        """What was wanted has been done."""
+        """A decision was carried out."""
         settings = self.settings
         doublings = self._doublings_left(now)
         is_back = self._was_for_more is not None and self._was_for_more != decision.is_for_more
@@ -492,12 +494,12 @@ class ScalingPolicy:
         self.restart(now)
 
     def failed(self, decision: ScalingDecision, now: float) -> None:
-        """What was wanted could not be done, and everything is as it was."""
+        """A decision could not be carried out, and nothing has changed."""
         self._failures = min(self._failures + 1, DOUBLINGS_MAX)
         self.restart(now)
 
     def restart(self, now: float) -> None:
-        """Something was rearranged, by whomever: what was seen before says nothing any more."""
+        """There was a reconfiguration, for whatever reason: earlier reports no longer count."""
         pause_s = self.settings.pause_s
         self._settles_at = now + pause_s
         self._free_at = now + pause_s * 2 ** max(self._doublings_left(now), self._failures)
@@ -532,7 +534,7 @@ def _share(value: float) -> float:
 
 
 def _divided(loads: Sequence[float], count: int, layout: Layout) -> list[float]:
-    """Busy shares of more matchers, if what can be divided is divided evenly."""
+    """Busy shares of more matchers, if divisible work is divided evenly."""
     if layout == "hierarchical" and len(loads) > 1:
         # A parent that has children is not relieved by more of them.
         return [sum(loads[1:]) / (count - 1)] * (count - 1)
@@ -540,10 +542,10 @@ def _divided(loads: Sequence[float], count: int, layout: Layout) -> list[float]:
 
 
 def _gathered_children(loads: Sequence[float], rates: Sequence[float], count: int) -> list[float]:
-    """Busy shares of fewer matchers; the first is the parent. With messages in a second of each.
+    """Busy shares of fewer matchers, the parent first, from their shares and message rates.
 
-    What two children become is asked whenever either was, and what goes back to the parent is
-    asked always, so together they have more to do than the sum.
+    A child that is merged from two gets the publications of both, and the parent gets all, so
+    together they have more work than the sum.
     """
     most = rates[0]
     parts = sorted(zip(loads[1:], rates[1:], strict=True))
@@ -562,7 +564,7 @@ def _together(
 
 
 def _percent(share: float, unlike: float = -1.0) -> str:
-    """With as many digits as it takes to read unlike what it is compared with."""
+    """A percentage with enough digits to differ from the one that it is compared with."""
     texts = [f"{100 * share:.{digits}f}" for digits in range(6)]
     fitting = (text for text in texts if float(text) != round(100 * unlike, 6))
     return f"{next(fitting, texts[-1])} %"

@@ -1,14 +1,26 @@
-"""Who holds which plain subscriptions, and who is asked about a publication: the three layouts.
+"""Layouts: which cell holds which stateless subscriptions, and which cells get a publication.
 
-*Partitioned*: each subscription is in one cell, every publication goes to all cells. *Replicated*:
-every cell has all subscriptions, publications are dealt out; batches that are large enough are
-cut, so that they too are done sooner. *Hierarchical*: the parent has the subscriptions that no
-other covers, children have what those cover; a publication goes to a child only if one that covers
-something there matched.
+*Partitioned*: each subscription is in one cell, and every publication goes to all cells.
+*Replicated*: every cell has all subscriptions, and each publication goes to one of them; large
+batches are divided, so that they too are done sooner. *Hierarchical*: the parent has the
+subscriptions that no other covers, and children have the covered ones; a publication goes to a
+child only if a subscription matched that covers some in the child.
 
-An arrangement decides and keeps account; the coordinator sends. None of them has any past: two
-arrangements of the same subscriptions give the same answers, which is why one can be built beside
-another and take its place between two publications.
+A layout decides and keeps the records; the coordinator sends. Layouts have no state of their own:
+two layouts of the same subscriptions give the same answers, so one can be built beside another and
+replace it between two publications.
+
+A share is divided by cost, not by count (`divided`). A subscription has a fixed cost (`base`) and a
+cost for every publication that it matched recently. The most expensive are assigned one by one,
+each to the part with the least cost so far, so that one very hot subscription may outweigh all
+others. Then every part is filled to the same level: the many in the middle are spread over the
+parts in that proportion, evenly as multiples of the golden ratio are, and the cheapest, again one
+by one, even out the rest. Considered: division by count, as in CUPUS, which leaves nearly all work
+on one side if a few are hot; assigning all of them one by one, which took a second for a million;
+an optimal partition, which is better by no more than the cheapest subscription.
+
+Dividing into 2 or 4 parts takes 7 ms for 20,000 ids, 25 to 45 ms for 100,000, and 0.3 to 0.4 s for
+1,000,000, half of it for reading `hits` and making lists.
 """
 
 from __future__ import annotations
@@ -30,7 +42,7 @@ from rove.lang.tree import Subscription as Text
 
 
 class SubscriptionSource(msgspec.Struct, gc=False):
-    """A subscription, as the broker knows it."""
+    """A subscription, with what a cell needs of it."""
 
     id: int
     text: str
@@ -39,10 +51,10 @@ class SubscriptionSource(msgspec.Struct, gc=False):
     accepted_at: float
     me: dict[str, object] | None
     evolve: str
-    is_kept: bool
+    is_stateful: bool
 
     def command(self, cell: int) -> Add:
-        """Have a cell take it in."""
+        """The command that adds it to a cell."""
         return Add(cell, self.id, self.text, self.filter, self.accepted_at, self.me, self.evolve)
 
 
@@ -51,7 +63,7 @@ Find = Callable[[int], SubscriptionSource]
 
 
 class Placed(NamedTuple):
-    """A subscription is to be in a cell from now on, or not to be."""
+    """A subscription enters a cell, or leaves it."""
 
     cell: CellRecord
     id: int
@@ -59,7 +71,7 @@ class Placed(NamedTuple):
 
 
 class CellLayout(Protocol):
-    """Where plain subscriptions are."""
+    """Where stateless subscriptions are."""
 
     layout: Layout
     cells: list[CellRecord]
@@ -68,29 +80,29 @@ class CellLayout(Protocol):
 
     @property
     def shares(self) -> int:
-        """In how many parts a batch may be cut."""
+        """Into how many parts a batch may be divided."""
         ...
 
     def add(self, one: SubscriptionSource) -> list[Placed]:
-        """Find a place for a subscription."""
+        """Place a subscription."""
         ...
 
     def remove(self, id: int) -> list[Placed]:
-        """Forget one."""
+        """Remove a subscription."""
         ...
 
     def holders(self, id: int) -> Sequence[CellRecord]:
-        """The cells that have it."""
+        """The cells that have a subscription."""
         ...
 
     def ask(self, ticket: Ticket) -> list[Match]:
-        """Have the first cells asked about a batch."""
+        """The first parts of a batch."""
         ...
 
     def follow(
         self, ticket: Ticket, cell: int, found: Iterable[tuple[int, list[int]]]
     ) -> list[Match]:
-        """Have others asked because of what one has found."""
+        """Further parts that follow from the matches of a cell."""
         ...
 
 
@@ -103,7 +115,7 @@ class Partitioned:
     def __init__(
         self, cells: Sequence[CellRecord], shares: Mapping[int, int] | None = None
     ) -> None:
-        """`shares` says which cell some subscriptions are meant for; others go where few are."""
+        """`shares` assigns cells to some subscriptions; others go to the cell with the fewest."""
         self.cells = list(cells)
         self._shares = shares or {}
         self._owner = {id: cell for cell in self.cells for id in cell.ids}
@@ -186,7 +198,7 @@ class Replicated:
         return asked
 
     def next_cell(self) -> CellRecord:
-        """Whose turn it is."""
+        """The cell whose turn it is."""
         self._turn += 1
         return self.cells[self._turn % len(self.cells)]
 
@@ -197,7 +209,7 @@ class Replicated:
 
 
 class Hierarchical:
-    """The first cell has the covering ones, the others what they cover."""
+    """The first cell has covering subscriptions, the others covered ones."""
 
     layout: Layout = "hierarchical"
     shares = 1
@@ -223,7 +235,7 @@ class Hierarchical:
             old = self._place.get(id)
             if old == to:
                 continue
-            # Both within the same moment between two publications: nobody meets both or none.
+            # Both changes between two publications, so that none finds it in both places or none.
             if old is not None:
                 self.cells[old].ids.discard(id)
                 placed.append(Placed(self.cells[old], id, False))
@@ -262,7 +274,7 @@ class Hierarchical:
 
 
 DEALT_SINGLY: Final = 2_048
-"""How many of the dearest, and of the cheapest, are dealt out one by one."""
+"""How many of the most expensive, and of the cheapest, are assigned one by one."""
 GOLDEN: Final = 0.6180339887498949
 
 
@@ -275,10 +287,10 @@ def divide(ids: Sequence[int], hits: Mapping[int, int], base: float) -> tuple[li
 def divided(
     ids: Sequence[int], hits: Mapping[int, int], base: float, parts: int
 ) -> list[list[int]]:
-    """So many parts of about equal cost, by `base + hits` of each; each keeps the order of `ids`.
+    """Parts of about equal cost, by `base + hits` of each id; each keeps the order of `ids`.
 
-    The same for the same arguments. `base` is what a subscription costs that matches nothing, in
-    units of one hit; it must not be negative.
+    Deterministic. `base` is the cost of a subscription that matches nothing, in units of one hit;
+    it must not be negative.
     """
     if parts < 1:
         raise ValueError(f"{parts} parts: there must be at least one")
@@ -293,7 +305,7 @@ def divided(
 
 
 def _dealt(costs: NDArray[np.float64], parts: int) -> NDArray[np.intp]:
-    """The part of each."""
+    """The part of each subscription."""
     part_of = np.zeros(len(costs), np.intp)
     sums = [0.0] * parts
     if len(costs) <= 2 * DEALT_SINGLY:
@@ -318,7 +330,7 @@ def _deal(
     part_of: NDArray[np.intp],
     sums: list[float],
 ) -> None:
-    """Give each of `chosen`, the dearest first, to the part that has least yet."""
+    """Assign each of `chosen`, the most expensive first, to the part with the least cost so far."""
     least = [(own, part) for part, own in enumerate(sums)]
     heapq.heapify(least)
     dearest_first = chosen[np.lexsort((chosen, -costs[chosen]))]
@@ -333,7 +345,7 @@ def _deal(
 
 
 def _lacking(sums: list[float], more: float) -> NDArray[np.float64]:
-    """The shares of `more` that bring all parts to one level, as far as it suffices."""
+    """The shares of `more` that bring all parts to one level, as far as possible."""
     level, count, given = 0.0, 0, more
     for own in sorted(sums):
         if count and own >= level:

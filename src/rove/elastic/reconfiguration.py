@@ -1,19 +1,20 @@
-"""How matchers become more or fewer and change their layout, while everything goes on.
+"""Reconfigurations: adding, removing and dividing matchers, and changes of layout, during
+operation.
 
-A rearrangement is a generator: it yields what it waits for, and is resumed between two batches of
-publications, when nothing is on its way. What it makes is made beside what is in use and takes
-its place in one step at the end; when anything fails before, what was made is ended and the old
-arrangement has never stopped working.
+A reconfiguration is a generator: it yields the conditions that it waits for, and is resumed between
+two batches of publications, when no ticket is in flight. New cells are built beside those in use
+and replace them in one step at the end. If anything fails before, the new cells are ended, and the
+old layout has never stopped working.
 
-- *out*: what the broker has is saved, and a matcher begins with that.
+- *out*: the broker's cells are saved, and a matcher starts with them.
 - *split*, replicated: a copy of a cell (its file, and the commands since) joins the others.
 - *split* and *merge*, partitioned and hierarchical, and every change of layout: new cells are
-  filled from the texts, a few subscriptions at a time, so that no matcher is kept from its work
-  for longer than some milliseconds. It takes 0.1 ms per subscription; copying and then removing
-  the others' half takes a sixth of that, but holds up twice as many publications.
-- *kept* cells (windows, designs) are copied; then either the old one is ended, or each removes what
-  the other has, a few at a time, while answers for those are not used.
-- *in*: cells are saved, and the broker goes on with them.
+  filled from the expressions, a few subscriptions at a time, so that no matcher is blocked for
+  longer than some milliseconds. It takes 0.1 ms per subscription; copying and then removing the
+  others' half takes a sixth of that, but delays twice as many publications.
+- *stateful* cells (windows, designs) are copied; then either the old one is ended, or each removes
+  what the other has, a few at a time, while answers for those are ignored.
+- *in*: cells are saved, and the broker continues with them.
 """
 
 from __future__ import annotations
@@ -35,26 +36,26 @@ from rove.match.cell import Cell
 
 KEPT_RECONFIGURATIONS: Final = 100
 ADDED_AT_ONCE: Final = 50
-"""Subscriptions that a matcher takes in between two batches: some 5 ms."""
+"""Subscriptions that a matcher adds between two batches: some 5 ms."""
 REMOVED_AT_ONCE: Final = 200
 LATER_S: Final = 0.01
-"""How soon to look again whether what is waited for has come."""
+"""The interval at which a condition is checked."""
 CONSIDERED_EVERY_S: Final = 0.2
 RECOVERY_PAUSE_S: Final = 0.5
 RECOVERY_PAUSE_S_MAX: Final = 60.0
-"""Between tries to replace a matcher that has died; doubles as long as none stays."""
+"""The pause between attempts to replace a dead matcher; doubles until one stays."""
 
 Ready = Callable[[], bool]
 Steps = Generator[Ready, None, int]
-"""Yields what it waits for; gives how many subscriptions went elsewhere."""
+"""Yields the conditions that it waits for; returns how many subscriptions were moved."""
 
 
 class GivenUp(Exception):
-    """A rearrangement cannot be completed."""
+    """A reconfiguration cannot be completed."""
 
 
 class Reconfigurer:
-    """Decides on rearrangements, and carries out one at a time."""
+    """Decides on reconfigurations, and carries out one at a time."""
 
     def __init__(
         self,
@@ -62,14 +63,15 @@ class Reconfigurer:
         own_cells: Callable[[], list[Cell]],
         went_out: Callable[[], None],
     ) -> None:
-        """`own_cells` are those that the broker itself asks; `went_out`: it need not any more."""
+        """`own_cells` returns the broker's own cells; `went_out` is called when matchers have
+        them."""
         self._c = coordinator
         coordinator.on_death = self._interrupted
         self._own_cells = own_cells
         self._went_out = went_out
         self.layout: Layout = coordinator.settings.layout
         self._target = 0
-        """How many matchers there should be; a dead one is replaced."""
+        """The number of matchers that there should be; a dead one is replaced."""
         self._steps: Steps | None = None
         self._ready: Ready = lambda: True
         self._decision: ScalingDecision | None = None
@@ -78,16 +80,16 @@ class Reconfigurer:
         self._recovers_at = float("-inf")
         self._recovery_pause_s = RECOVERY_PAUSE_S
         self._replaced: list[tuple[int, str]] = []
-        """The dead whose place is being filled."""
+        """Dead matchers that are being replaced."""
         self._running: Reconfiguration | None = None
         self._began_clock = 0.0
         self._made: list[CellRecord] = []
-        """Cells that were made for what is running."""
+        """Cells that were made for the present reconfiguration."""
         self._started: list[int] = []
         self._extra: deque[CellRecord] = deque()
         self.history: deque[Reconfiguration] = deque(maxlen=KEPT_RECONFIGURATIONS)
         self.untold: list[Reconfiguration] = []
-        """Those that the log has not been told of."""
+        """Reconfigurations that were not logged yet."""
         self.done: Counter[Kind] = Counter()
         self.failed = 0
 
@@ -98,7 +100,7 @@ class Reconfigurer:
         return self._steps is not None
 
     def next_step_at(self, now: float) -> float:
-        """When `step` should be called at the latest."""
+        """When to call `step` at the latest."""
         if self._steps is not None or self._extra or self._is_recovery_due(now):
             return now + LATER_S
         if self._c.is_offloaded or self._c.deaths or self._c.settings.matchers_min:
@@ -106,7 +108,7 @@ class Reconfigurer:
         return float("inf")  # the broker matches by itself, and looks whenever it has
 
     def wants_step(self, now: float) -> bool:
-        """Whether `step` would do anything; it must be called when nothing is on its way."""
+        """Whether `step` would do anything; it must be called when no ticket is in flight."""
         if self._steps is not None:
             return self._ready()
         if self._extra or self._is_recovery_due(now):
@@ -114,7 +116,7 @@ class Reconfigurer:
         return now - self._considered_at >= CONSIDERED_EVERY_S
 
     def step(self, now: float) -> None:
-        """Go on with what is running, or see whether something should be begun."""
+        """Continue the present reconfiguration, or see whether to begin one."""
         assert not self._c.waiting
         self._now = now
         if self._steps is not None:
@@ -153,10 +155,10 @@ class Reconfigurer:
             self._begin("recovery", reason, self._to(self._target))
 
     def force(self, kind: Kind, now: float, layout: Layout | None = None) -> str:
-        """Have something done that somebody asked for; empty, or why not."""
+        """Begin a reconfiguration on request; returns why not, or an empty text."""
         self._now = now
         if self._steps is not None:
-            return "a rearrangement is under way; try again when it is done"
+            return "a reconfiguration is in progress; try again when it is done"
         count = len(self._c.members)
         if kind == "layout":
             assert layout is not None
@@ -223,7 +225,7 @@ class Reconfigurer:
                 judge.restart(clock)
 
     def _give_up(self, why: str) -> None:
-        """Leave everything as it was."""
+        """Give up, and leave everything as it was."""
         self._c.next_layout = None
         for cell in self._made:
             self._c.close(cell)
@@ -233,7 +235,7 @@ class Reconfigurer:
         self._end(0, why)
 
     def _interrupted(self, matcher: int, why: str) -> None:
-        """A matcher has died: nobody knows what it has done of what is running."""
+        """A matcher has died: how far the present reconfiguration was is not known."""
         if self._steps is not None:
             self._steps.close()
             self._give_up(f"matcher {matcher}: {why}")
@@ -247,7 +249,7 @@ class Reconfigurer:
     # -- numbers of matchers -------------------------------------------------------------------
 
     def _to(self, count: int) -> Steps:
-        """So many matchers."""
+        """Change the number of matchers."""
         present = len(self._c.members)
         if count > present:
             moved = yield from self._grown(count - present)
@@ -258,7 +260,7 @@ class Reconfigurer:
         return moved
 
     def _grown(self, more: int) -> Steps:
-        """More matchers: one after the other, for starting takes time from whoever matches now."""
+        """Add matchers, one after the other, because starting one takes time from the others."""
         c = self._c
         new: list[int] = []
         moved = 0
@@ -277,7 +279,7 @@ class Reconfigurer:
         return moved
 
     def _begun(self) -> Generator[Ready, None, int]:
-        """Another matcher, that takes commands."""
+        """Start a matcher, and wait until it is ready."""
         c = self._c
         matcher = c.matchers.start()
         self._started.append(matcher)
@@ -288,28 +290,28 @@ class Reconfigurer:
         return matcher
 
     def _go_out(self, matcher: int) -> Steps:
-        """Let a matcher begin with what the broker has.
+        """Move the broker's cells to a matcher.
 
-        Plain cells come first, and are told of changes while the broker goes on matching; when the
-        matcher has them ready, kept ones follow and everything is the matcher's.
+        Stateless cells go first, and get changes while the broker still matches; when the matcher
+        has them ready, stateful ones follow, and the matcher takes over.
         """
         c = self._c
         plain: list[CellRecord] = []
         for own in self._own_cells():
             ids = own.stateless_ids()
             if ids or not plain:
-                plain.append(self._taken_over(matcher, own, ids, is_kept=False))
+                plain.append(self._taken_over(matcher, own, ids, is_stateful=False))
         coming = Replicated(plain) if self._is_one_replica(plain) else Partitioned(plain)
         c.next_layout = coming
         yield from self._caught_up(plain)
         kept = [
-            self._taken_over(matcher, own, kept_ids, is_kept=True)
+            self._taken_over(matcher, own, kept_ids, is_stateful=True)
             for own in self._own_cells()
             if (kept_ids := own.stateful_ids())
         ]
         c.current, c.next_layout = coming, None
-        c.kept = kept
-        c.kept_owner = {id: cell for cell in kept for id in cell.ids}
+        c.stateful = kept
+        c.stateful_owner = {id: cell for cell in kept for id in cell.ids}
         c.is_offloaded = True
         self._made = []
         self._went_out()
@@ -318,25 +320,27 @@ class Reconfigurer:
     def _is_one_replica(self, plain: Sequence[CellRecord]) -> bool:
         return self.layout == "replicated" and len(plain) == 1
 
-    def _taken_over(self, matcher: int, own: Cell, ids: set[int], *, is_kept: bool) -> CellRecord:
+    def _taken_over(
+        self, matcher: int, own: Cell, ids: set[int], *, is_stateful: bool
+    ) -> CellRecord:
         c = self._c
         path = c.matchers.new_path()
         try:
-            c.matchers.write(path, own.save(stateless=not is_kept, stateful=is_kept))
+            c.matchers.write(path, own.save(stateless=not is_stateful, stateful=is_stateful))
         except OSError as error:
             c.matchers.forget(path)
             raise GivenUp(f"{path} cannot be written: {error.strerror}") from None
-        cell = c.new_cell(matcher, is_kept=is_kept, snapshot=path)
+        cell = c.new_cell(matcher, is_stateful=is_stateful, snapshot=path)
         self._made.append(cell)
         cell.ids = ids
-        if is_kept:
+        if is_stateful:
             cell.held = frozenset(int(cast(SupportsInt, key)) for key in own.live_keys())
             cell.filters = Counter(c.find(id).filter for id in ids)
             cell.next_change_at = own.next_change_at()
         return cell
 
     def _shrunk(self, fewer: int) -> Steps:
-        """End the matchers that have least to do."""
+        """End the least busy matchers."""
         c = self._c
         by_load = sorted(c.members, key=lambda one: (-c.scaling.idle_share(one), -one))
         leaving = by_load[:fewer]
@@ -360,10 +364,10 @@ class Reconfigurer:
 
     def _come_in(self) -> Steps:
         c = self._c
-        moved = sum(len(cell.ids) for cell in (*c.current.cells, *c.kept))
+        moved = sum(len(cell.ids) for cell in (*c.current.cells, *c.stateful))
         if not isinstance(c.current, Replicated) and len(c.current.cells) > 1:
             moved += yield from self._rebuilt("replicated", sorted(c.members)[:1])
-        for cell in (*c.current.cells[:1], *c.kept):
+        for cell in (*c.current.cells[:1], *c.stateful):
             yield from self._freshly_saved(cell)
         c.come_in()
         for matcher in list(c.members):
@@ -371,7 +375,7 @@ class Reconfigurer:
         return moved
 
     def take_back(self) -> None:
-        """Let the broker have everything at once, as when it is about to end; waits for it."""
+        """Return everything to the broker at once, as before it ends; waits for it."""
         c = self._c
         if self._steps is not None:
             self._steps.close()
@@ -394,7 +398,7 @@ class Reconfigurer:
     # -- plain cells ---------------------------------------------------------------------------
 
     def _joined(self, new: Sequence[int]) -> Steps:
-        """Copies of a replica in other matchers join."""
+        """Add replicas in other matchers."""
         c = self._c
         current = c.current
         if not isinstance(current, Replicated):
@@ -403,7 +407,7 @@ class Reconfigurer:
         for matcher in new:
             copy = yield from self._copied(current.cells[0], matcher)
             copies.append(copy)
-            # From now on it is told of all changes, and asked nothing yet.
+            # From now on it gets all changes, but no publications yet.
             c.next_layout = Replicated(copies)
         yield from self._caught_up(copies)
         c.next_layout = None
@@ -420,9 +424,9 @@ class Reconfigurer:
         return moved
 
     def _rebuilt(self, layout: Layout, matchers: Sequence[int]) -> Steps:
-        """New plain cells for a layout, filled from the texts, take the place of the old."""
+        """Build stateless cells for a layout from the expressions, and replace the old ones."""
         c = self._c
-        cells = [c.new_cell(matcher, is_kept=False) for matcher in matchers]
+        cells = [c.new_cell(matcher, is_stateful=False) for matcher in matchers]
         self._made += cells
         ids = sorted({id for cell in c.current.cells for id in cell.ids})
         coming = self._arranged(layout, cells, ids)
@@ -448,7 +452,7 @@ class Reconfigurer:
             return Replicated(cells)
         if layout == "hierarchical" and len(cells) > 1:
             return Hierarchical(cells)
-        # What goes where is decided by what it costs: being there, and being met.
+        # Divided by cost: a fixed one for each subscription, and one for each match.
         shares = divided(ids, self._c.hits, 1.0, len(cells))
         of_cell = {id: number for number, share in enumerate(shares) for id in share}
         self._c.hits.clear()
@@ -457,20 +461,20 @@ class Reconfigurer:
     # -- kept cells ----------------------------------------------------------------------------
 
     def _kept_at(self, matcher: int) -> int:
-        return sum(len(cell.ids) for cell in self._c.kept if cell.matcher == matcher)
+        return sum(len(cell.ids) for cell in self._c.stateful if cell.matcher == matcher)
 
     def _spread_kept(self) -> Steps:
-        """Give matchers that have no kept subscriptions some of those that others have."""
+        """Move stateful subscriptions to matchers that have none."""
         c = self._c
         moved = 0
-        for cell in [one for one in c.kept if not one.ids]:
-            c.kept.remove(cell)
+        for cell in [one for one in c.stateful if not one.ids]:
+            c.stateful.remove(cell)
             c.close(cell)
-        while c.kept:
+        while c.stateful:
             without = [one for one in sorted(c.members) if not self._kept_at(one)]
-            cells_at = Counter(cell.matcher for cell in c.kept)
-            together = [cell for cell in c.kept if cells_at[cell.matcher] > 1]
-            largest = max(together or c.kept, key=lambda cell: len(cell.ids))
+            cells_at = Counter(cell.matcher for cell in c.stateful)
+            together = [cell for cell in c.stateful if cells_at[cell.matcher] > 1]
+            largest = max(together or c.stateful, key=lambda cell: len(cell.ids))
             if not without or not (together or len(largest.ids) > 1):
                 break
             # Halving whenever there is one that could be moved would leave ever more cells.
@@ -479,13 +483,13 @@ class Reconfigurer:
         return moved
 
     def _moved(self, cell: CellRecord, matcher: int) -> Steps:
-        """A kept cell goes to another matcher."""
+        """Move a stateful cell to another matcher."""
         c = self._c
         yield from self._freshly_saved(cell)
-        # Both from the same file and the same commands, at this very moment.
+        # Both from the same file and the same commands, between two publications.
         copy = self._copy(cell, matcher)
         self._take_over(cell, copy, set(cell.ids))
-        c.kept.remove(cell)
+        c.stateful.remove(cell)
         c.close(cell)
         if copy.extra:
             self._extra.append(copy)
@@ -493,12 +497,12 @@ class Reconfigurer:
 
     def _kept_moved(self, leaving: Sequence[int], staying: Sequence[int]) -> Steps:
         moved = 0
-        while going := [cell for cell in self._c.kept if cell.matcher in leaving]:
+        while going := [cell for cell in self._c.stateful if cell.matcher in leaving]:
             moved += yield from self._moved(going[0], min(staying, key=self._kept_at))
         return moved
 
     def _halved(self, cell: CellRecord, matcher: int) -> Steps:
-        """Half of a kept cell, by cost, goes to another matcher."""
+        """Move half of a stateful cell, by cost, to another matcher."""
         yield from self._freshly_saved(cell)
         copy = self._copy(cell, matcher)
         going = set(divide(sorted(cell.ids), self._c.hits, 1.0)[1])
@@ -513,10 +517,10 @@ class Reconfigurer:
         copy.ids = going
         cell.ids -= going
         for id in going:
-            c.kept_owner[id] = copy
+            c.stateful_owner[id] = copy
         for one in (cell, copy):
             one.filters = Counter(c.find(id).filter for id in one.ids)
-        c.kept.append(copy)
+        c.stateful.append(copy)
         self._made = [made for made in self._made if made is not copy]
 
     def _remove_extra(self) -> None:
@@ -534,7 +538,7 @@ class Reconfigurer:
     # -- copies --------------------------------------------------------------------------------
 
     def _freshly_saved(self, cell: CellRecord) -> Generator[Ready, None, None]:
-        """Have a cell's file hold nearly everything."""
+        """Save a cell, so that few commands are newer than its file."""
         if cell.log or not cell.snapshot:
             if not cell.saving:
                 self._c.save(cell)
@@ -550,7 +554,7 @@ class Reconfigurer:
 
     def _copy(self, cell: CellRecord, matcher: int) -> CellRecord:
         c = self._c
-        copy = c.new_cell(matcher, is_kept=cell.is_kept, snapshot=cell.snapshot)
+        copy = c.new_cell(matcher, is_stateful=cell.is_stateful, snapshot=cell.snapshot)
         self._made.append(copy)
         copy.ids, copy.extra = set(cell.ids), set(cell.extra)
         copy.next_change_at = cell.next_change_at
@@ -561,7 +565,7 @@ class Reconfigurer:
         return copy
 
     def _caught_up(self, cells: Sequence[CellRecord]) -> Generator[Ready, None, None]:
-        """Wait until cells have done all that they were told."""
+        """Wait until cells have executed all commands."""
         for cell in cells:
             self._c.probe(cell)
         numbers = {cell.number for cell in cells}

@@ -1,6 +1,6 @@
-"""What people are shown of the matchers: who there is, how busy, and what was rearranged and why.
+"""The state of the matchers for people: which there are, how busy, and past reconfigurations.
 
-Plain values, so that metrics, the HTTP interface, `rove top` and the monitor all say the same.
+Plain values, so that metrics, the HTTP interface, `rove top` and the monitor all show the same.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class MatcherView(msgspec.Struct):
     """Of the time of its last messages, from 0 to 1."""
     messages_per_s: float
     messages: int
-    """Since it began."""
+    """Since it started."""
     role: str
     """`broker`, `member` (partitioned, replicated), `parent` or `child` (hierarchical)."""
 
 
 class Reconfiguration(msgspec.Struct):
-    """One rearrangement, done or given up."""
+    """One reconfiguration, done or given up."""
 
     kind: Kind
     reason: str
@@ -43,9 +43,9 @@ class Reconfiguration(msgspec.Struct):
     matchers: int
     """Processes afterwards."""
     moved: int
-    """Subscriptions that went elsewhere."""
+    """Subscriptions that were moved."""
     failure: str = ""
-    """Why everything stayed as it was; empty if it was done."""
+    """Why it was given up; empty if it was done."""
 
     def facts(self) -> dict[str, object]:
         """For the log."""
@@ -59,7 +59,7 @@ class Reconfiguration(msgspec.Struct):
 
 
 class MatchersView(msgspec.Struct):
-    """All of them."""
+    """All matchers."""
 
     layout: Layout
     matchers: list[MatcherView]
@@ -68,7 +68,7 @@ class MatchersView(msgspec.Struct):
     reconfigurations: list[Reconfiguration]
     """The last hundred, the oldest first."""
     done: dict[Kind, int]
-    """How many of each kind were done since the broker began."""
+    """How many of each kind were done since the broker started."""
     failed: int
     tickets_waiting: int
     """Batches that matchers have not answered yet."""

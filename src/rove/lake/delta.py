@@ -1,18 +1,18 @@
-"""A Delta table: one atomic commit for what is appended, and numbers that say what has been.
+"""A Delta table with atomic commits, each carrying a number up to which it has a writer's rows.
 
-Whoever appends says under which name and up to which number (`Transaction` in Delta's words). The
-number is part of the commit, so after a crash, or an answer that never came, the table itself says
-what is in it: `append` looks first, and nothing is there twice.
+A writer has a name, and gives a number with each append (Delta calls this a transaction). The
+number is part of the commit. So after a crash, or an answer that was lost, the table itself says
+what is in it: `append` checks first, and appends nothing twice.
 
-**On disk before it counts.** The library does not flush. In a folder of this machine `append` and
-all else that commits therefore flush what was written: files, the commit, their folders. Before
-that a power cut may leave the newest commit torn, and only that one. Opening a table for writing
-looks at it and takes it back if need be: whoever appended has not been told yet that it is done.
-The file `_flushed` says which commits are on disk. One of those is never taken back: what is wrong
-with it is not a power cut's doing, and readers and `rove doctor` say so.
+**Flushed before it is acknowledged.** The library does not flush. So in a folder of this machine,
+every commit here flushes what was written: files, the commit, their folders. Until then, a power
+cut may leave the newest commit torn, and only that one. Opening a table for writing checks it, and
+removes it if it is torn: its writer has not been told yet that it is done. The file `_flushed` says
+which commits are on disk. Those are never removed: if one is damaged, a power cut is not the cause,
+and readers and `rove doctor` report it.
 
-**Few commits in sight.** The library looks at every file of the log whenever it commits, so
-commits that a checkpoint stands for are removed as soon as the table's configuration allows.
+**A short log.** The library reads every file of the log whenever it commits. So commits that a
+checkpoint replaces are removed as soon as the table's configuration allows.
 
 Costs, on two cores with a virtual disk: 30 to 40 ms of CPU for appending 1 or 1,000 rows, 5 ms for
 listing 300 files, 12 ms for opening a table with 300 commits.
@@ -40,47 +40,49 @@ from rove.lake.storage import (
     LakeError,
     Location,
     folder_of,
+    lake_errors,
     open_parquet,
     resolved,
     shown,
-    told,
 )
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable, PostCommitHookProperties
+    import deltalake
 
 LOG_FOLDER: Final = "_delta_log"
 _FLUSHED: Final = "_flushed"
 CHECKPOINT_COMMITS: Final = 100
-"""Readers open at most so many commits after the last checkpoint."""
+"""The most commits that a reader opens after the last checkpoint."""
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _log = logging.getLogger(__name__)
 
 
 class MissingTableError(LakeError):
-    """There is no table there."""
+    """There is no table at a location."""
 
 
-class Table:
-    """A Delta table, as it was when it was last looked at. One thread at a time."""
+class DeltaTable:
+    """A Delta table in the version that was read last. One thread at a time."""
 
     def __init__(self, location: Location) -> None:
-        """Open one that is there."""
-        from deltalake import DeltaTable
+        """Open an existing table; MissingTableError if there is none."""
+        import deltalake
         from deltalake.exceptions import TableNotFoundError
 
         self.uri = resolved(location)
         self._folder = folder_of(self.uri)
         self._flushed = -1
-        """The newest version that is on disk for certain."""
+        """The newest version that is certainly on disk."""
         self._modes: tuple[int, int] | None = None
-        self._is_sure = True
-        """Whether what is known of it is how it is: not after a commit that has failed."""
+        self._is_current = True
+        """False after a commit that has failed, since it may have been made all the same."""
         if self._folder is not None and not (self._folder / LOG_FOLDER).is_dir():
             raise MissingTableError(f"there is no table at {shown(self.uri)}")
-        with told(f"cannot open the table {shown(self.uri)}"):
+        with lake_errors(f"cannot open the table {shown(self.uri)}"):
             try:
-                self._table: DeltaTable = DeltaTable(self.uri, storage_options=dict(OPTIONS))
+                self._table: deltalake.DeltaTable = deltalake.DeltaTable(
+                    self.uri, storage_options=dict(OPTIONS)
+                )
             except TableNotFoundError as error:
                 raise MissingTableError(f"there is no table at {shown(self.uri)}") from error
 
@@ -92,21 +94,21 @@ class Table:
         partition_by: Sequence[str],
         configuration: Mapping[str, str],
         modes: tuple[int, int] | None = None,
-    ) -> Table:
-        """Open it, or make it; a commit that a power cut has torn is taken back.
+    ) -> DeltaTable:
+        """Open or create a table; a commit that a power cut has torn is removed.
 
-        `modes` are the rights to its files and to its folders, where the mask of the process will
-        not do.
+        `modes` are the permissions of its files and of its folders, if they are not to depend on
+        the umask of the process.
         """
-        from deltalake import DeltaTable
+        import deltalake
 
         uri = resolved(location)
         if (folder := folder_of(uri)) is not None:
-            with told(f"cannot use the table {shown(uri)}"):
+            with lake_errors(f"cannot use the table {shown(uri)}"):
                 (folder / LOG_FOLDER).mkdir(parents=True, exist_ok=True)
-                _take_back_torn(folder)
-        with told(f"cannot make the table {shown(uri)}"):
-            DeltaTable.create(
+                _remove_torn(folder)
+        with lake_errors(f"cannot create the table {shown(uri)}"):
+            deltalake.DeltaTable.create(
                 uri,
                 schema,
                 mode="ignore",
@@ -128,11 +130,11 @@ class Table:
 
     @property
     def id(self) -> str:
-        """What it was called when it was made, and no other is."""
+        """The unique id that it got when it was created."""
         return str(self._table.metadata().id)
 
     def has_newer(self) -> bool:
-        """Whether somebody has committed since it was last looked at; in a folder, it costs µs."""
+        """Whether there is a newer commit than the last one read; in a folder this costs µs."""
         if self._folder is not None:
             return (self._folder / LOG_FOLDER / f"{self.version + 1:020d}.json").exists()
         before = self.version
@@ -141,38 +143,38 @@ class Table:
 
     @property
     def fields(self) -> list[pa.Field]:
-        """Its columns, each with the metadata that it was added with."""
+        """Its columns, with their metadata."""
         return list(pa.schema(self._table.schema().to_arrow()))
 
     def refresh(self) -> None:
-        """Look at it again."""
-        with told(f"cannot read the table {shown(self.uri)}"):
+        """Read the newest version."""
+        with lake_errors(f"cannot read the table {shown(self.uri)}"):
             self._table.update_incremental()
-        self._is_sure = True
+        self._is_current = True
 
-    def make_sure(self) -> None:
-        """Look again if a commit has failed: it may have been made all the same."""
-        if not self._is_sure:
+    def refresh_after_failure(self) -> None:
+        """Read the newest version if a commit has failed: it may have been made all the same."""
+        if not self._is_current:
             self.refresh()
 
     def number(self, writer: str) -> int | None:
-        """Up to which number a writer's rows are in it."""
+        """The number up to which it has a writer's rows; None if it has none."""
         found = self._table.transaction_version(writer)
         return None if found is None else int(found)
 
     def last_info(self, name: str) -> str | None:
-        """What the newest commit that has it says in its `info` under this name."""
-        with told(f"cannot read the table {shown(self.uri)}"):
+        """The value of a name in the `info` of the newest commit that has it."""
+        with lake_errors(f"cannot read the table {shown(self.uri)}"):
             found = (commit[name] for commit in self._table.history() if name in commit)
             return next(found, None)
 
     def files(self) -> pa.Table:
         """One row for each file: path, size_bytes, num_records, min.X, max.X and partition.X."""
-        with told(f"cannot read the table {shown(self.uri)}"):
+        with lake_errors(f"cannot read the table {shown(self.uri)}"):
             return pa.table(self._table.get_add_actions(flatten=True))
 
     def rows(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All of it, in no order; of its own columns, without those that partition it."""
+        """All rows in no order, without partition columns."""
         schema = pa.schema(self._table.schema())
         names = schema.names if columns is None else list(columns)
         wanted = pa.schema([schema.field(name) for name in names])
@@ -185,11 +187,11 @@ class Table:
     # -- writing -----------------------------------------------------------------------------------
 
     def append(self, rows: pa.Table, writer: str, number: int) -> bool:
-        """Let these rows be in it, once; whether they were not there before.
+        """Append rows, unless it has them already; returns whether it did.
 
-        The library sorts them into partitions. Who has files already commits those (`commit`).
+        The library sorts them into partitions. Files that exist already are added by `commit`.
 
-        An error may come though the commit was made: append again, and it is not made twice.
+        An error may be raised although the commit was made: append again, which is safe.
         """
         from deltalake import CommitProperties, Transaction, WriterProperties, write_deltalake
 
@@ -215,11 +217,11 @@ class Table:
         info: Mapping[str, str] = {},
         numbers: Mapping[str, int] = {},
     ) -> bool:
-        """Let these files be in it, and those of `remove` no longer; whether they were not before.
+        """Add files and remove others in one commit, unless it exists; returns whether it did not.
 
-        All of it at once, or nothing. Another process that commits under the same writer's name at
-        the same time gets an error, and so does one that removes what is removed already. `info` is
-        for people who ask for the table's history; `numbers` are others that it keeps, by name.
+        If two processes commit with the same writer's name at the same time, one gets an error; and
+        so does one that removes a file that is removed already. `info` is for readers of the
+        table's history; `numbers` are those of other writers, by name.
         """
         from deltalake import CommitProperties, Transaction
 
@@ -244,8 +246,8 @@ class Table:
         return True
 
     def _has(self, writer: str, number: int) -> bool:
-        """Whether what a writer has up to a number is in it; then it is on disk, too."""
-        self.make_sure()
+        """Whether it has a writer's rows up to a number; then they are also on disk."""
+        self.refresh_after_failure()
         there = self.number(writer)
         if there is None or there < number:
             return False
@@ -259,7 +261,7 @@ class Table:
         return [RemoveAction(path, True, now_ms) for path in paths]
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """Let it have more columns; rows that are there have null in them."""
+        """Add columns, which are null in all rows so far."""
         from deltalake import Field
 
         with self._committing("change"):
@@ -269,13 +271,13 @@ class Table:
             self._table.update_incremental()
 
     def delete(self, predicate: str) -> None:
-        """Remove rows; their files stay readable for those who have listed them until `vacuum`."""
+        """Remove rows; a reader that has listed their files can read them until `vacuum`."""
         with self._committing("remove from"):
             self._table.delete(predicate, post_commithook_properties=_hooks())
 
     def compact(self, target_bytes: int, where: Sequence[tuple[str, str, Any]] = ()) -> None:
-        """Make few files of many that are smaller than this, in the partitions of `where`: name,
-        `=` or `in`, value or values."""
+        """Merge files smaller than `target_bytes`, in the partitions of `where`: name, `=` or `in`,
+        value or values."""
         from deltalake import WriterProperties
 
         with self._committing("compact"):
@@ -287,11 +289,10 @@ class Table:
             )
 
     def vacuum(self, *, orphans: bool = False) -> int:
-        """Remove files that were replaced or deleted longer ago than the table keeps them; how
-        many.
+        """Delete files that were removed longer ago than the table keeps them; returns how many.
 
-        With `orphans`, also those of that age that no commit has ever named: tasks that died left
-        them. That lists all files there are.
+        With `orphans`, also files of that age that no commit has named, which tasks leave when they
+        are killed. For that, all existing files are listed.
         """
         with self._committing("clean up"):
             removed = self._table.vacuum(
@@ -304,16 +305,16 @@ class Table:
 
     @contextlib.contextmanager
     def _committing(self, verb: str) -> Iterator[None]:
-        is_sure, self._is_sure = self._is_sure, False
-        with told(f"cannot {verb} the table {shown(self.uri)}"):
-            if not is_sure:
+        is_current, self._is_current = self._is_current, False
+        with lake_errors(f"cannot {verb} the table {shown(self.uri)}"):
+            if not is_current:
                 self._table.update_incremental()
             yield
             self._flush()
-        self._is_sure = True
+        self._is_current = True
 
     def _flush(self) -> None:
-        """Flush what commits since the last time have written, and let old commits go."""
+        """Flush what commits have written since the last time, and remove old commits."""
         version = self.version
         if self._folder is not None:
             first = self._flushed + 1 if self._flushed >= 0 else version
@@ -337,11 +338,11 @@ class Table:
             self._sync(each_folder)
         self._sync(folder / LOG_FOLDER)
         if versions:
-            # Not flushed itself: it may say too little after a power cut, never too much.
+            # Not flushed itself: after a power cut it may name an older commit, never a newer one.
             (folder / _FLUSHED).write_text(f"{versions[-1]}\n", encoding="ascii")
 
     def _flush_checkpoints(self) -> None:
-        """Before commits go for which they stand."""
+        """Flush checkpoints, before the commits that they replace are removed."""
         if self._folder is not None:
             log = self._folder / LOG_FOLDER
             for path in (*log.glob("*.checkpoint*.parquet"), *log.glob("_last_checkpoint"), log):
@@ -354,25 +355,25 @@ class Table:
 
 
 def exists(location: Location) -> bool:
-    """Whether there is a table, whole or torn."""
-    from deltalake import DeltaTable
+    """Whether there is a table, perhaps with a torn commit."""
+    import deltalake
 
     uri = resolved(location)
     if (folder := folder_of(uri)) is not None:
         return (folder / LOG_FOLDER).is_dir()
-    with told(f"cannot look for the table {shown(uri)}"):
-        return bool(DeltaTable.is_deltatable(uri, dict(OPTIONS)))
+    with lake_errors(f"cannot look for the table {shown(uri)}"):
+        return bool(deltalake.DeltaTable.is_deltatable(uri, dict(OPTIONS)))
 
 
-def _hooks() -> PostCommitHookProperties:
-    """Checkpoints as they are due. Old commits go when those are on disk, not before."""
+def _hooks() -> deltalake.PostCommitHookProperties:
+    """Let the library write checkpoints; we remove old commits after those are on disk."""
     from deltalake import PostCommitHookProperties
 
     return PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
 
 def _between(top: Path, path: Path) -> Iterator[Path]:
-    """The folders that lead to a file."""
+    """The folders of a file, up to the topmost one."""
     for folder in path.parents:
         yield folder
         if folder == top:
@@ -383,20 +384,20 @@ def _added(commit: Path) -> Iterator[tuple[str, int]]:
     """The files that a commit adds, with their sizes."""
     try:
         lines = commit.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:  # long since part of a checkpoint
+    except FileNotFoundError:  # part of a checkpoint already
         return
     for line in lines:
         if (added := json.loads(line).get("add")) is not None:
             yield unquote(added["path"]), added["size"]
 
 
-def _take_back_torn(folder: Path) -> None:
-    """Remove the newest commit and checkpoint if they are not whole."""
+def _remove_torn(folder: Path) -> None:
+    """Remove the newest commit, and the newest checkpoint, if they are torn."""
     log = folder / LOG_FOLDER
     commits = sorted(path for path in log.iterdir() if _COMMIT.fullmatch(path.name))
     is_flushed = commits and int(commits[-1].stem) <= _flushed_version(folder)
     if commits and not is_flushed and not _is_whole(folder, commits[-1]):
-        _log.warning("the last commit of %s is not whole and is taken back", folder)
+        _log.warning("the last commit of %s is torn and was removed", folder)
         commits[-1].unlink()
     for checkpoint in sorted(log.glob("*.checkpoint*.parquet"))[-1:]:
         if not _is_readable(checkpoint):
@@ -408,7 +409,7 @@ def _take_back_torn(folder: Path) -> None:
 def _flushed_version(folder: Path) -> int:
     try:
         return int((folder / _FLUSHED).read_text(encoding="ascii"))
-    except (OSError, ValueError):  # none yet, or torn itself: then it is looked at
+    except (OSError, ValueError):  # none yet, or torn itself: then the newest commit is checked
         return -1
 
 
@@ -423,7 +424,7 @@ def _is_whole(folder: Path, commit: Path) -> bool:
 
 
 def _is_readable(path: Path) -> bool:
-    """Whether every page of a Parquet file can be read: a power cut leaves zeros."""
+    """Whether every page of a Parquet file can be read; after a power cut some may be zeros."""
     try:
         with pq.ParquetFile(path) as file:
             for group in range(file.num_row_groups):

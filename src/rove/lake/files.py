@@ -1,11 +1,12 @@
-"""Data files of a Delta table that tasks write, and that count once a commit names them.
+"""Data files of a Delta table, which tasks write and a commit adds to the table.
 
-A task of Spark may run twice, die half-way or live on when nobody waits for it any more. So each
-writes files under names that nobody else uses, and tells the driver. `Table.commit` makes some of
-them part of the table; the others were never in it, and `Table.vacuum` removes them.
+A task of Spark may run twice, be killed half-way, or continue when nothing waits for it any more.
+So each writes files with unique names, and returns the names to the driver. `DeltaTable.commit`
+adds some of them to the table; the others are never part of it, and `DeltaTable.vacuum` deletes
+them.
 
-Statistics are those by which readers leave files out: least and greatest value, and how many are
-null. They cost one pass over each column, and 0.1 ms.
+Readers skip files by their statistics: the least and the greatest value of each column, and its
+number of nulls. They cost one pass over each column, and 0.1 ms.
 """
 
 from __future__ import annotations
@@ -25,36 +26,36 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rove.base.files import sync
-from rove.lake.storage import child, filesystem, folder_of, open_parquet, shown, told
+from rove.lake.storage import child, filesystem, folder_of, lake_errors, open_parquet, shown
 
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 ROW_GROUP_ROWS: Final = 131_072
 _TEXT_MAX: Final = 32
-"""Longer texts have no statistics: cut ones would have to be rounded up."""
+"""Longer strings have no statistics: the greatest one could not just be cut."""
 _ESCAPED: Final = re.compile(r"[^\w .@+-]", re.ASCII)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class NewFile(msgspec.Struct, frozen=True):
-    """A file that a task has written: what a commit has to say of it."""
+    """A file that a task has written, as a commit needs it."""
 
     path: str
-    """Below the table."""
+    """Relative to the table."""
     size_bytes: int
     rows: int
     partition: dict[str, str | None] = {}
     stats: str = "{}"
-    """As Delta has them: a JSON object."""
+    """Statistics in Delta's form: a JSON object."""
 
 
 def write_file(uri: str, rows: pa.Table, partition: Mapping[str, str | None] = {}) -> NewFile:
-    """Write rows below a table; `partition` has the values of its partition columns.
+    """Write a file of rows below a table; `partition` has the values of its partition columns.
 
-    It is on disk when this returns. Columns of the table that `rows` lacks are null in it.
+    It is on disk when this returns. Columns of the table that `rows` lacks are null.
     """
     folders = [f"{name}={_folder_name(value)}" for name, value in partition.items()]
     path = "/".join([*folders, f"part-{uuid.uuid4().hex}.parquet"])
-    with told(f"cannot write {shown(child(uri, path))}"):
+    with lake_errors(f"cannot write {shown(child(uri, path))}"):
         if (folder := folder_of(uri)) is not None:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
         with filesystem(uri).open_output_stream(path) as stream:
@@ -73,7 +74,7 @@ def write_file(uri: str, rows: pa.Table, partition: Mapping[str, str | None] = {
 
 
 def read_columns(uri: str, path: str, wanted: pa.Schema) -> pa.Table:
-    """Columns of one file, of these types; null where it does not have them."""
+    """Columns of a file with these types; columns that it lacks are null."""
     with open_parquet(uri, path) as file:
         there = set(file.schema_arrow.names)
         rows = file.read([name for name in wanted.names if name in there], use_threads=False)
@@ -90,14 +91,14 @@ def read_columns(uri: str, path: str, wanted: pa.Schema) -> pa.Table:
 
 
 def remove_files(uri: str, files: Iterable[NewFile]) -> None:
-    """Remove files that no commit has named, and that nobody will."""
-    with told(f"cannot remove files of {shown(uri)}"):
+    """Delete files that no commit has named, or will name."""
+    with lake_errors(f"cannot remove files of {shown(uri)}"):
         for file in files:
             filesystem(uri).delete_file(file.path)
 
 
 def add_action(file: NewFile) -> Any:
-    """The file as the library's action."""
+    """A file as the library's action."""
     from deltalake.transaction import AddAction
 
     now_ms = int(time.time() * 1_000)
@@ -105,7 +106,7 @@ def add_action(file: NewFile) -> Any:
 
 
 def _texts(schema: pa.Schema) -> list[str]:
-    """Columns that are worth a dictionary: numbers hardly repeat, and looking costs a third."""
+    """Columns to be written with a dictionary: numbers hardly repeat, and trying costs a third."""
     return [
         field.name
         for field in schema
@@ -114,7 +115,7 @@ def _texts(schema: pa.Schema) -> list[str]:
 
 
 def _folder_name(value: str | None) -> str:
-    """As part of a path: what a file system or a URI may take amiss is percent-encoded."""
+    """A value as part of a path: characters that may be special there are percent-encoded."""
     if not value:
         return NULL_PARTITION
     return _ESCAPED.sub(lambda found: "".join(f"%{b:02X}" for b in found[0].encode()), value)
@@ -133,7 +134,7 @@ def _stats(rows: pa.Table) -> dict[str, Any]:
 
 
 def _ends(column: pa.ChunkedArray) -> tuple[object, object] | None:
-    """The least and the greatest value as JSON has them; None if nobody may rely on them."""
+    """The least and the greatest value for JSON; None if a reader could not rely on them."""
     kind = column.type
     is_text = pa.types.is_string(kind)
     if not (is_text or pa.types.is_integer(kind) or pa.types.is_floating(kind)) and not (
@@ -148,11 +149,11 @@ def _ends(column: pa.ChunkedArray) -> tuple[object, object] | None:
     least, greatest = ends["min"].as_py(), ends["max"].as_py()
     if least is None or (isinstance(least, float) and not math.isfinite(greatest - least)):
         return None
-    return _told(least, False), _told(greatest, True)
+    return _json_value(least, False), _json_value(greatest, True)
 
 
-def _told(value: object, up: bool) -> object:
-    """Times have milliseconds in statistics: downwards for the least, upwards for the greatest."""
+def _json_value(value: object, up: bool) -> object:
+    """A value in statistics. Times are rounded to milliseconds, the greatest one `up`."""
     if isinstance(value, datetime):
         in_utc = value.astimezone(UTC) if value.tzinfo else value
         if up and in_utc.microsecond % 1_000:

@@ -1,11 +1,11 @@
-"""The broker's log as a table: every kind and channel in one, so that one commit holds all of them.
+"""The broker's log as a Delta table, with all kinds and channels, so that one commit has them all.
 
 A row has a position, which grows over all kinds and channels. The number of the newest commit is
-the position up to which the table has everything (`Log.position`), whatever the kind: whoever reads
-publications and subscriptions together stops there. The list of files says which positions each
-holds, so a stretch of the log is found without opening anything.
+the position up to which the table is complete (`LakeLog.position`), for all kinds; so publications
+and subscriptions are read together up to there. The list of files has the positions of each, so a
+range of the log is found without opening files.
 
-Looking again costs 1 to 3 ms and 2 µs a file.
+Reading the newest version costs 1 to 3 ms and 2 µs a file.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rove.lake.delta import MissingTableError, Table
+from rove.lake.delta import DeltaTable, MissingTableError
 from rove.lake.storage import Location, open_parquet, resolved, shown
 
 WRITER: Final = "rove"
-"""Under this name the broker's positions are in the commits."""
+"""The name of the broker as a writer: its number in a commit is a position."""
 NOTHING: Final = -1
 """Below every position."""
 KINDS: Final = ("publications", "notifications", "subscriptions", "states", "metrics")
@@ -46,11 +46,11 @@ SCHEMA: Final = pa.schema(
     ]
 )
 COLUMNS: Final = ("position", "at", "topic", "id", "client_id", "payload", "user", "qos")
-"""What is read of a row, unless somebody says more."""
+"""The columns that are read by default."""
 COMMITS_MINUTES: Final = 5
-"""So long earlier versions of the table can be asked for. Positions do not need them."""
+"""How long earlier versions of the table can be read. Positions do not need them."""
 REPLACED_HOURS: Final = 2
-"""So long files that were replaced or removed stay: a query that has listed them can end."""
+"""How long replaced or removed files stay, so that a query that has listed them can end."""
 _KEEPS: Final = {
     "notifications": "; a channel keeps them if its `keep` says so",
     "subscriptions": "; they are kept unless `subscriptions = false`",
@@ -61,23 +61,23 @@ def open_for_writing(
     location: Location,
     replaced_hours: int = REPLACED_HOURS,
     modes: tuple[int, int] | None = None,
-) -> Table:
-    """The table of a log, made if there is none (`Table.for_writing`)."""
+) -> DeltaTable:
+    """The table of a log, which is created if there is none (`DeltaTable.for_writing`)."""
     configuration = {
         "delta.dataSkippingStatsColumns": "position,at",
         "delta.deletedFileRetentionDuration": f"interval {replaced_hours} hours",
         "delta.logRetentionDuration": f"interval {COMMITS_MINUTES} minutes",
     }
-    return Table.for_writing(location, SCHEMA, PARTITION_BY, configuration, modes)
+    return DeltaTable.for_writing(location, SCHEMA, PARTITION_BY, configuration, modes)
 
 
 class LogFile(msgspec.Struct, frozen=True, order=True):
-    """A file, by the positions that it holds."""
+    """A file of the log, ordered by its positions."""
 
     first: int
     last: int
     path: str
-    """Below the table."""
+    """Relative to the table."""
     kind: str
     channel: str
     day: str
@@ -85,15 +85,15 @@ class LogFile(msgspec.Struct, frozen=True, order=True):
     size_bytes: int
 
 
-class Log:
-    """A broker's log, to be read."""
+class LakeLog:
+    """A broker's log in its lake, for readers."""
 
     def __init__(self, location: Location) -> None:
         """LakeError if there is none."""
         self.uri = resolved(location)
         self.name = shown(self.uri)
         try:
-            self._table = Table(self.uri)
+            self._table = DeltaTable(self.uri)
         except MissingTableError as error:
             raise MissingTableError(
                 f"there is no lake at {self.name}; a broker writes one when its configuration has "
@@ -103,17 +103,17 @@ class Log:
 
     @property
     def id(self) -> str:
-        """No other lake has it."""
+        """The unique id of this lake."""
         return self._table.id
 
     def position(self) -> int:
-        """All rows up to this position are there; -1 if there are none yet."""
+        """The position up to which the log is complete; -1 if it is empty."""
         self._table.refresh()
         found = self._table.number(WRITER)
         return NOTHING if found is None else found
 
     def channels(self, kind: str = "publications") -> list[str]:
-        """The channels that have anything of a kind."""
+        """The channels that have rows of a kind."""
         return sorted({file.channel for file in self._files() if file.kind == kind})
 
     def files(
@@ -124,7 +124,7 @@ class Log:
         channels: Collection[str] | None = None,
         days: tuple[str, str] | None = None,
     ) -> list[LogFile]:
-        """Files with positions above `after` and up to `up_to`, of days from and to, in order."""
+        """Files with positions in `(after, up_to]`, in order; `days` are the first and the last."""
         return [
             file
             for file in self._files()
@@ -142,13 +142,13 @@ class Log:
         after: int = NOTHING,
         up_to: int | None = None,
     ) -> pa.Table:
-        """The rows of a file above and up to a position, in order."""
+        """The rows of a file above `after` and up to `up_to`, in order."""
         return read_file(self.uri, file, columns, after, up_to)
 
     def why_empty(
         self, kind: str, channels: Collection[str] | None, days: tuple[str, str] | None
     ) -> str:
-        """One line for whoever has found nothing."""
+        """One line that explains why a query has found nothing."""
         there = self.channels(kind)
         if not there:
             return f"the lake {self.name} has no {kind} yet{_KEEPS.get(kind, '')}"
@@ -172,7 +172,7 @@ def read_file(
     after: int = NOTHING,
     up_to: int | None = None,
 ) -> pa.Table:
-    """`Log.read` for a worker, which has been told what there is."""
+    """`LakeLog.read` for a worker, which got the file from the driver."""
     last = file.last if up_to is None else up_to
     names = list(dict.fromkeys(["position", *columns]))
     with open_parquet(uri, file.path) as opened:
@@ -181,33 +181,33 @@ def read_file(
 
 
 def read_within(file: pq.ParquetFile, names: Collection[str], after: int, up_to: int) -> pa.Table:
-    """Columns of the rows above and up to a position; other row groups are not read."""
+    """Columns of the rows above `after` and up to `up_to`; other row groups are not read."""
     groups = []
     for group in range(file.metadata.num_row_groups):
         ends = file.metadata.row_group(group).column(0).statistics
         if ends is None or (ends.min <= up_to and ends.max > after):
             groups.append(group)
     rows = file.read_row_groups(groups, columns=list(names), use_threads=False)
-    # Files that the library has written anew have types that Arrow cannot filter.
+    # Files that compaction has written have types that Arrow cannot filter.
     plain = pa.schema([SCHEMA.field(name) for name in rows.column_names])
     return within(rows.cast(plain), after, up_to)
 
 
 def within(rows: pa.Table, after: int, up_to: int) -> pa.Table:
-    """Rows above and up to a position."""
+    """The rows above `after` and up to `up_to`."""
     positions = rows["position"]
     return rows.filter(pc.and_(pc.greater(positions, after), pc.less_equal(positions, up_to)))
 
 
 def in_order(rows: pa.Table) -> pa.Table:
-    """By position: compaction puts the newest first."""
+    """Rows sorted by position: compaction puts the newest first."""
     positions = rows["position"].to_numpy()
     is_in_order = bool((positions[1:] > positions[:-1]).all())
     return rows if is_in_order else rows.sort_by("position")
 
 
 def files_of(listed: pa.Table) -> list[LogFile]:
-    """What a table's list of files says of the log."""
+    """A table's list of files as files of the log."""
     columns = [
         "min.position", "max.position", "path", "partition.kind", "partition.channel",
         "partition.day", "num_records", "size_bytes",

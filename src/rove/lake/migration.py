@@ -7,9 +7,9 @@ Each folder's files were finished by themselves, so after a crash one kind may h
 others lack; `_position` says up to where everything was there. Rows above it are left where they
 are: the broker still has them, and writes them again.
 
-The table comes into the same folder, beside the old files, in stretches of positions. Each commit
-carries the position that it ends with, so a migration that was killed goes on there. At the end the
-old files are moved aside; a broker refuses to start as long as they are not.
+The table is written to the same folder, beside the old files, by ranges of positions. Each commit
+carries its last position, so a migration that was killed continues there. At the end the old files
+are moved away; a broker refuses to start as long as they are there.
 
 A million rows take some 5 s.
 """
@@ -26,22 +26,22 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rove.lake.delta import Table
+from rove.lake.delta import DeltaTable
 from rove.lake.log import KINDS, NOTHING, SCHEMA, WRITER, open_for_writing, within
-from rove.lake.storage import NAME_BYTES_MAX, LakeError, told
+from rove.lake.storage import NAME_BYTES_MAX, LakeError, lake_errors
 
-STRETCH_BYTES: Final = 64 * 1024 * 1024
+RANGE_BYTES: Final = 64 * 1024 * 1024
 _POSITION: Final = "_position"
 _EMPTY_CHANNEL: Final = "__HIVE_DEFAULT_PARTITION__"
 _FILE_NAME: Final = re.compile(r"(\d+)-(\d+)\.parquet")
 _DIGEST_CHARACTERS: Final = 16
 
-Tell = Callable[[int, int], None]
-"""Told how many bytes are done, of how many."""
+ProgressCallback = Callable[[int, int], None]
+"""Receives the number of bytes that are done, and of all bytes."""
 
 
 class OldFile(NamedTuple):
-    """A file of the old layout."""
+    """A file in the old layout."""
 
     first: int
     last: int
@@ -53,25 +53,25 @@ class OldFile(NamedTuple):
 
 
 def is_old(folder: Path) -> bool:
-    """Whether there is something to migrate."""
+    """Whether a folder has a lake in the old layout."""
     return any((folder / kind).is_dir() for kind in KINDS)
 
 
-def migrate(folder: Path, tell: Tell = lambda done, total: None) -> int:
-    """Make a table of what is there, and move the old files to `<folder>.old`; how many rows."""
+def migrate(folder: Path, on_progress: ProgressCallback = lambda done, total: None) -> int:
+    """Make a table of the old files, and move these to `<folder>.old`; returns the rows."""
     if not is_old(folder):
         raise LakeError(f"there is no lake of an earlier Rove in {folder}")
-    with told(f"cannot migrate the lake {folder}"):
+    with lake_errors(f"cannot migrate the lake {folder}"):
         table = open_for_writing(folder)
         done = table.number(WRITER)
         files = sorted(_files(folder))
         end = _end(folder, files)
         rows = 0
         total = sum(file.size_bytes for file in files)
-        for boundary, done_bytes in _stretches(files, end):
+        for boundary, done_bytes in _ranges(files, end):
             rows += _append(table, files, NOTHING if done is None else done, boundary)
             done = max(boundary, NOTHING if done is None else done)
-            tell(done_bytes, total)
+            on_progress(done_bytes, total)
         _move_aside(folder)
     return rows
 
@@ -93,7 +93,7 @@ def _files(folder: Path) -> Iterator[OldFile]:
 
 
 def _fitting(channel: str) -> str:
-    """A name that is too long is cut, and a digest keeps it apart from others."""
+    """A name that is too long is cut, and gets a digest to make it unique."""
     if len(channel.encode()) <= NAME_BYTES_MAX:
         return channel
     digest = hashlib.sha256(channel.encode()).hexdigest()[:_DIGEST_CHARACTERS]
@@ -102,7 +102,7 @@ def _fitting(channel: str) -> str:
 
 
 def _end(folder: Path, files: Sequence[OldFile]) -> int:
-    """Up to where everything was there."""
+    """The last position of the complete log."""
     try:
         return int((folder / _POSITION).read_text(encoding="ascii"))
     except FileNotFoundError:
@@ -111,12 +111,12 @@ def _end(folder: Path, files: Sequence[OldFile]) -> int:
         raise LakeError(f"{folder / _POSITION} does not hold a position: {error}") from error
 
 
-def _stretches(files: Sequence[OldFile], end: int) -> Iterator[tuple[int, int]]:
-    """The positions at which commits end, and how many bytes come before."""
+def _ranges(files: Sequence[OldFile], end: int) -> Iterator[tuple[int, int]]:
+    """The positions at which commits end, and the bytes up to there."""
     waiting = done = 0
     for file in sorted(files, key=lambda file: file.last):
         waiting += file.size_bytes
-        if waiting >= STRETCH_BYTES and file.last < end:
+        if waiting >= RANGE_BYTES and file.last < end:
             done += waiting
             waiting = 0
             yield file.last, done
@@ -124,7 +124,7 @@ def _stretches(files: Sequence[OldFile], end: int) -> Iterator[tuple[int, int]]:
         yield end, done + waiting
 
 
-def _append(table: Table, files: Sequence[OldFile], after: int, up_to: int) -> int:
+def _append(table: DeltaTable, files: Sequence[OldFile], after: int, up_to: int) -> int:
     found = [
         _rows(file, after, up_to) for file in files if file.first <= up_to and file.last > after
     ]

@@ -1,10 +1,11 @@
-"""Where tables lie: a folder of this machine, or anything that has a URI.
+"""Locations of tables: a folder of this machine, or anything with a URI.
 
-`file`, `s3`, `gs`, `abfs` and `hdfs` are reached through the object store of the library deltalake,
-which takes credentials from the environment as their own tools do. They are never part of what we
-pass on or print: `shown` is a URI without them.
+`file`, `s3`, `gs`, `abfs` and `hdfs` are accessed with the library deltalake, which takes
+credentials from the environment, as their own tools do. Credentials are never passed on or
+printed: `shown` is a URI without them.
 
-A location is resolved once, where it is given; a relative folder would be another one in a worker.
+A location is resolved once, where it is given: in a worker, a relative path would be another
+folder.
 """
 
 from __future__ import annotations
@@ -31,32 +32,32 @@ OPTIONS: Final = {
     "max_retries": "4",
     "retry_timeout": "30s",
 }
-"""Of every object store: whoever waits has its own way of trying again, and says why it waits."""
+"""For every object store. Few retries, since callers retry by themselves and report why."""
 
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m|[↳╰╭│─▶·]+")
 _SECRETS: Final = re.compile(r"(https?://)[^\s@/]*@|[?&](?:X-Amz-|sig=|se=|sp=|sv=)\S*", re.I)
 _PIECE_BYTES: Final = 1024 * 1024
 NAME_BYTES_MAX: Final = 80
-"""Of a value that becomes part of a folder's name, where each byte may take three."""
+"""Bytes of a value that becomes part of a folder's name, where each may take three."""
 
 Location: TypeAlias = str | Path
 """A folder or a URI."""
 
 
 class LakeError(RoveError):
-    """There is no such table, or it cannot be used now."""
+    """A table that does not exist, or cannot be used now."""
 
 
 class MissingFileError(LakeError):
-    """A file that a table has is not to be found.
+    """A file of a table cannot be found.
 
-    What retention or compaction has removed from a table stays for hours, so it means that this
-    process does not see what another does.
+    Files that retention or compaction has removed from a table stay for hours. So it means that
+    this process does not have the same storage as another one.
     """
 
 
 def resolved(location: Location) -> str:
-    """A URI as it is, a folder or `file:` URI as an absolute path."""
+    """A URI unchanged; a folder, or a URI `file:`, as an absolute path."""
     text = str(location)
     parts = urlsplit(text)
     if parts.scheme == "file":
@@ -67,7 +68,7 @@ def resolved(location: Location) -> str:
 
 
 def folder_of(uri: str) -> Path | None:
-    """The folder, if it is one of this machine."""
+    """The folder of a location; None if it is not on this machine."""
     return None if "://" in uri else Path(uri)
 
 
@@ -77,7 +78,7 @@ def child(uri: str, *names: str) -> str:
 
 
 def shown(uri: str) -> str:
-    """For people: without credentials."""
+    """A URI for messages, without credentials."""
     if "://" not in uri:
         return uri
     parts = urlsplit(uri)
@@ -87,7 +88,7 @@ def shown(uri: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def filesystem(uri: str) -> pa_fs.FileSystem:
-    """What is below a location, for Arrow; names are relative to it."""
+    """A location as a file system of Arrow; names are relative to it."""
     import pyarrow.fs as pa_fs
 
     if (folder := folder_of(uri)) is not None:
@@ -98,10 +99,10 @@ def filesystem(uri: str) -> pa_fs.FileSystem:
 
 
 def folders(uri: str) -> list[str]:
-    """The names of the folders in a location, in order; none if it is not there."""
+    """The sorted names of the folders in a location; none if it does not exist."""
     import pyarrow.fs as pa_fs
 
-    with told(f"cannot list {shown(uri)}"):
+    with lake_errors(f"cannot list {shown(uri)}"):
         if (folder := folder_of(uri)) is not None and not folder.is_dir():
             return []
         found = filesystem(uri).get_file_info(pa_fs.FileSelector("", allow_not_found=True))
@@ -113,7 +114,7 @@ def open_parquet(uri: str, path: str) -> Iterator[pq.ParquetFile]:
     """A Parquet file below a location; LakeError if it is missing or cannot be read."""
     import pyarrow.parquet as pq
 
-    with told(f"cannot read {shown(child(uri, path))}"):
+    with lake_errors(f"cannot read {shown(child(uri, path))}"):
         try:
             if (folder := folder_of(uri)) is not None:
                 opened = pq.ParquetFile(folder / path)
@@ -121,8 +122,8 @@ def open_parquet(uri: str, path: str) -> Iterator[pq.ParquetFile]:
                 opened = pq.ParquetFile(filesystem(uri).open_input_file(path))
         except FileNotFoundError as error:
             raise MissingFileError(
-                f"{shown(child(uri, path))} is not to be found on {platform.node()}: does it see "
-                "the same folder as the driver? An object store is seen from everywhere"
+                f"{shown(child(uri, path))} was not found on {platform.node()}: has it the same "
+                "folder as the driver? All machines can read an object store"
             ) from error
         with opened as file:
             yield file
@@ -130,7 +131,7 @@ def open_parquet(uri: str, path: str) -> Iterator[pq.ParquetFile]:
 
 def read_bytes(uri: str, path: str) -> bytes | None:
     """A small file below a location; None if there is none."""
-    with told(f"cannot read {shown(child(uri, path))}"):
+    with lake_errors(f"cannot read {shown(child(uri, path))}"):
         try:
             with filesystem(uri).open_input_file(path) as file:
                 return file.read()  # type: ignore[no-any-return]
@@ -139,16 +140,19 @@ def read_bytes(uri: str, path: str) -> bytes | None:
 
 
 def remove(uri: str, path: str) -> None:
-    """Let there be no such file below a location."""
-    with told(f"cannot remove {shown(child(uri, path))}"), contextlib.suppress(FileNotFoundError):
+    """Remove a file below a location, if it exists."""
+    with (
+        lake_errors(f"cannot remove {shown(child(uri, path))}"),
+        contextlib.suppress(FileNotFoundError),
+    ):
         filesystem(uri).delete_file(path)
 
 
 def clear(uri: str, path: str) -> None:
-    """Let there be no file below a folder of a location."""
+    """Remove all files below a folder of a location."""
     import pyarrow.fs as pa_fs
 
-    with told(f"cannot clear {shown(child(uri, path))}"):
+    with lake_errors(f"cannot clear {shown(child(uri, path))}"):
         selector = pa_fs.FileSelector(path, allow_not_found=True, recursive=True)
         for found in filesystem(uri).get_file_info(selector):
             if found.type == pa_fs.FileType.File:
@@ -156,15 +160,15 @@ def clear(uri: str, path: str) -> None:
 
 
 def write_whole(uri: str, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a file anywhere, made with its folders: all of it is there, and on disk, or what was
-    there before."""
-    with told(f"cannot write {shown(uri)}"):
+    """Write a file at any location, with its folders. Afterwards it is on disk; after a crash,
+    there is either the whole new file or the old one."""
+    with lake_errors(f"cannot write {shown(uri)}"):
         if (path := folder_of(uri)) is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             files.write_whole(path, parts)
             return
         parent, _, name = uri.rpartition("/")
-        # What is not buffered, Arrow hands on as an object that object stores do not take.
+        # Without a buffer, Arrow passes objects on that object stores do not accept.
         with filesystem(parent).open_output_stream(name, buffer_size=2 * _PIECE_BYTES) as stream:
             for part in parts:
                 whole = memoryview(part).cast("B")
@@ -173,8 +177,8 @@ def write_whole(uri: str, parts: Iterable[bytes | memoryview]) -> None:
 
 
 @contextlib.contextmanager
-def told(what: str) -> Iterator[None]:
-    """Errors of disks, networks and tables as one line for people."""
+def lake_errors(what: str) -> Iterator[None]:
+    """Turn errors of disks, networks and tables into a `LakeError` of one line."""
     import pyarrow as pa
     from deltalake.exceptions import DeltaError
 
@@ -187,7 +191,7 @@ def told(what: str) -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, without the drawing that the library makes of it, and without secrets."""
+    """The message of an error without the library's drawings, and without secrets."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     text = " ".join(_COLOURS.sub(" ", text).split())
     return _SECRETS.sub(lambda found: found[1] or "", text)

@@ -8,13 +8,13 @@ The public API:
 
     from rove.pipeline import match, matches, rank, register, replay
 
-    match(df, ["NO2 > 40"])                 matches the rows of any DataFrame Index.build(["NO2 >
-    40"])               the same subscriptions for many tables ParquetFiles(spark,
-    "s3://bucket/air")  files that workers read themselves df.where(matches("NO2 > 40"))
-    an expression as a column; `register` adds a SQL function rank(df, ["ORDER BY NO2 DESC LIMIT 3
-    WITHIN 1 HOURS"], at="at") replay(spark, Lake(Path("lake")))       the broker's notifications,
-    computed from its lake ship(spark)                             makes Rove available on the
-    executors of a session
+    match(df, ["NO2 > 40"])               matches the rows of any DataFrame
+    Index.build(["NO2 > 40"])             the same subscriptions for many tables
+    ParquetFiles(spark, "s3://bucket/a")  files that workers read themselves
+    df.where(matches("NO2 > 40"))         an expression as a column; `register` adds a SQL function
+    rank(df, ["ORDER BY NO2 DESC LIMIT 3 WITHIN 1 HOURS"], at="at")
+    replay(spark, Lake(Path("lake")))     the broker's notifications, computed from its lake
+    ship(spark)                           makes Rove available on the executors of a session
 
 Names are imported when they are first used: importing this module imports nothing else.
 """

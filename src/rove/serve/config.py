@@ -1,16 +1,14 @@
-"""The configuration: what can be set, where it comes from, and what is refused.
+"""Loading and checking the configuration: where values come from, and which are refused.
 
 A value comes from the command line, else from the environment, else from the file, else it is the
-default. The classes below are the reference: their fields are the keys, the text below a field is
-what `rove config` prints and what stands in `rove.example.toml`, both read from this file, so that
-there is one explanation of each key.
+default. `rove.serve.settings` defines the keys; their explanations are read from its source.
 
-Every value is converted on its own, so that an error names the file, the section, the key, the
-value and what would be allowed; a name that does not exist is refused with the nearest that does,
-because a limit that is misspelt is a limit that is not set.
+Every value is converted separately, so that an error names the file, the section, the key, the
+value and what is allowed. An unknown name is refused, with the nearest known one, because a limit
+that is misspelt is a limit that is not set.
 
 **Closed by default**: listeners are on loopback. `check` refuses a configuration that would open
-the broker to the network without authentication or without TLS, and names the ways out.
+the broker to the network without authentication or without TLS, and names alternatives.
 
 Reading all of it takes a few milliseconds and happens at the start and on SIGHUP.
 """
@@ -26,28 +24,19 @@ import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from msgspec import Meta
 
 from rove.base.documents import nearest, read_tables
-from rove.base.files import Readers
 from rove.base.http import is_loopback
 from rove.broker.access import AccessError, AccessRules
-from rove.broker.limits import Limits
-from rove.elastic.view import Layout
 from rove.errors import RoveError
 from rove.lake.storage import NAME_BYTES_MAX
 from rove.mqtt.topics import filter_fault
 from rove.policy.limits import PolicyLimits
 from rove.serve.passwords import Authenticator, Passwords, permissions_warning
-from rove.serve.workers.policy_settings import PolicySettings
-
-Port = Annotated[int, Meta(ge=0, le=65_535)] | Literal["off"]
-Kind = Literal["publications", "notifications", "states", "metrics"]
-NotNegative = Annotated[float, Meta(ge=0)]
-Share = Annotated[float, Meta(gt=0, lt=1)]
+from rove.serve.settings import Channel, Config, Section
 
 ENVIRONMENT_PREFIX: Final = "ROVE_"
 COMMENT_WIDTH: Final = 96
@@ -60,221 +49,18 @@ PATH_KEYS: Final = frozenset({
     "access.acl_file", "access.password_file", "data.folder", "lake.folder", "metrics.database",
     "tls.certificate", "tls.client_ca", "tls.key",
 })  # fmt: skip
-"""Relative ones in a file are meant relative to that file."""
+"""In a file, relative paths are relative to that file."""
 
 
 class ConfigError(RoveError):
-    """The configuration cannot be understood, or is refused."""
-
-
-class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A table of the file."""
-
-
-class ListenSettings(_Section, frozen=True):
-    """Where clients connect. A host is an address of this machine, `127.0.0.1` only for programs
-    on it; a port is a number, 0 for any free port, or "off"."""
-
-    mqtt_host: str = "127.0.0.1"
-    """MQTT over TCP, in plain text."""
-    mqtt_port: Port = 1883
-    """1883 is the default of MQTT clients."""
-    mqtts_host: str = "127.0.0.1"
-    """MQTT over TLS; needs a certificate in `[tls]`."""
-    mqtts_port: Port = "off"
-    """Usually 8883."""
-    http_host: str = "127.0.0.1"
-    """HTTP in plain text; MQTT over WebSocket is there too, at `/mqtt`."""
-    http_port: Port = 8080
-    """One port for the interface, server-sent events and WebSockets."""
-    https_host: str = "127.0.0.1"
-    """The same over TLS; needs a certificate in `[tls]`."""
-    https_port: Port = "off"
-    """Usually 8443."""
-    plain_text_in_public: bool = False
-    """Dangerous: lets `mqtt_host` and `http_host` be addresses that others can reach. Passwords
-    and publications then travel unprotected, unless a proxy or a private network protects them."""
-
-
-class DataSettings(_Section, frozen=True):
-    """What survives a restart."""
-
-    folder: str = "rove-data"
-    """Sessions, queues and what is retained. One broker at a time."""
-    durability: Literal["full", "process", "none"] = "full"
-    """What acknowledged changes survive: `full` a power failure, `process` a crash of the broker
-    but not of the machine, `none` neither (all data are in memory)."""
-
-
-class AccessSettings(_Section, frozen=True):
-    """Who may connect, and what they may do."""
-
-    password_file: str = ""
-    """Users and hashes of their passwords, written by `rove passwd`. Empty: no passwords."""
-    acl_file: str = ""
-    """Access rules. Empty: every client that may connect may publish and subscribe, and the user
-    `admin` is the administrator."""
-    anonymous: Literal["loopback", "never", "always"] = "loopback"
-    """Clients without a user name: `loopback` accepts them from this machine, and only while
-    there are neither passwords nor client certificates; `never`; `always` is dangerous, because
-    it accepts them from anywhere."""
-
-
-class TlsSettings(_Section, frozen=True):
-    """Certificates, as PEM files."""
-
-    certificate: str = ""
-    """The broker's certificate, followed by the intermediate certificates."""
-    key: str = ""
-    """Its private key, not encrypted, readable by the broker only."""
-    client_ca: str = ""
-    """The authority whose client certificates are trusted. Empty: the broker requests none."""
-    client_certificates: Literal["optional", "required"] = "optional"
-    """Whether clients need a certificate when there is a `client_ca`."""
-    user_from: Literal["common-name", "alternative-name"] = "common-name"
-    """Which name of a client's certificate is the user name: the common name of its subject, or
-    its first alternative name (email, DNS or URI)."""
-
-
-class LogSettings(_Section, frozen=True):
-    """What is written to standard error."""
-
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least important events to write."""
-    format: Literal["text", "json"] = "text"
-    """`text` for people, `json` for programs: one object per line."""
-
-
-class Channel(_Section, frozen=True):
-    """A part of the lake with a name."""
-
-    name: str
-    topics: tuple[str, ...]
-    """Topic filters."""
-    keep: tuple[Kind, ...] = ("publications",)
-
-
-class LakeSettings(_Section, frozen=True):
-    """The Delta table for analysis."""
-
-    enabled: bool = True
-    """Whether channels are written at all."""
-    folder: str = ""
-    """Where: a folder, or a URI such as `s3://bucket/lake`. Empty: `lake` in the folder of
-    `[data]`."""
-    readers: Readers = "owner"
-    """Who on this machine may read it: `owner` the broker's user, `group` its group as well (for
-    Spark under another user), `everybody`. The rest of `[data]` is always private."""
-    channels: tuple[Channel, ...] = ()
-    """What is kept: `{ name = "air", topics = ["air/#"], keep = ["publications"] }` each; `keep`
-    names any of publications, notifications, states and metrics (of the whole broker, whatever the
-    topics). None: nothing is written."""
-    subscriptions: bool = True
-    """Whether the lake also has the events of subscriptions and the subscribers' states, from
-    which the pipeline computes who was notified. They are never deleted."""
-    keep_days: NotNegative = 0
-    """Files older than this are deleted; 0 keeps them forever."""
-    keep_bytes: Annotated[int, Meta(ge=0)] = 0
-    """If all files together are larger, the oldest are deleted; 0 is no limit."""
-    rows_per_file: Annotated[int, Meta(ge=1)] = 65_536
-    """A file is closed when it has as many rows,"""
-    seconds_per_file: Annotated[float, Meta(gt=0)] = 1.0
-    """or when its first row has waited that long."""
-    metrics_every_s: Annotated[float, Meta(gt=0)] = 10.0
-    """How often the broker writes a row to a channel that keeps metrics."""
-
-
-class MetricsSettings(_Section, frozen=True):
-    """What is recorded in a metrics database, for charts and comparisons."""
-
-    database: str = ""
-    """A file of SQLite, or a URL such as `postgresql+psycopg://user:password@host/name` or
-    `mysql+pymysql://…`. Empty: nothing is recorded."""
-    every_s: Annotated[float, Meta(gt=0)] = 1.0
-    """How often."""
-    record: tuple[str, ...] = ("*",)
-    """Which metrics, by name; `*` is any characters: `rove_publications_*`."""
-    leave_out: tuple[str, ...] = ()
-    """Which of these to leave out, by name likewise."""
-    broker: str = ""
-    """The value of the label `broker`. Empty: there is no such label; if several brokers share a
-    database, each needs a name."""
-    buffer: Annotated[int, Meta(ge=1)] = 100_000
-    """The maximum of readings in memory while the database cannot be written. Beyond it, the
-    oldest are dropped and counted."""
-    keep_raw_hours: NotNegative = 24
-    """Readings older than this are deleted from the database, also those of other writers; 0
-    leaves that to the pipeline."""
-
-
-class MatcherSettings(_Section, frozen=True):
-    """Processes that match for the broker when it has too little time left for everything else."""
-
-    layout: Layout = "replicated"
-    """How subscriptions are spread over them: `replicated`, each has all and gets some of the
-    publications; `partitioned`, each has some and gets all publications; `hierarchical`, one has
-    those that cover the others, which get only what these let through."""
-    min: Annotated[int, Meta(ge=0)] = 0
-    """The least number of them; 0 lets the broker match by itself as long as it has time."""
-    max: Annotated[int, Meta(ge=0)] | Literal["auto"] = "auto"
-    """The greatest number of them. `auto`: one for each core, none where there is only one core."""
-    window_messages: Annotated[int, Meta(ge=1)] = 10_000
-    """A matcher is judged by its last messages, so many of them."""
-    split_below: Share = 0.2
-    """When less than this share of their time was idle there are to be more matchers,"""
-    merge_above: Share = 0.7
-    """and fewer when it was more than this."""
-    pause_s: Annotated[float, Meta(gt=0, le=86_400)] = 2.0
-    """The least time between two rearrangements."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.max, int) and self.min > self.max:
-            raise ValueError(f"min is {self.min}; it may be at most max, {self.max}")
-        if self.split_below >= self.merge_above:
-            raise ValueError(
-                f"split_below is {self.split_below:g}; it must be below merge_above,"
-                f" {self.merge_above:g}"
-            )
-
-
-class MqttSettings(_Section, frozen=True):
-    """Extensions of the protocol."""
-
-    topic_text: bool = False
-    """Whether `topic?text` in a SUBSCRIBE of version 3.1.1 is a topic filter and a filter
-    expression. Off by default, because a question mark is an ordinary character of a topic."""
-
-
-class Config(_Section, frozen=True):
-    """All of it."""
-
-    listen: ListenSettings = ListenSettings()
-    data: DataSettings = DataSettings()
-    access: AccessSettings = AccessSettings()
-    tls: TlsSettings = TlsSettings()
-    log: LogSettings = LogSettings()
-    mqtt: MqttSettings = MqttSettings()
-    lake: LakeSettings = LakeSettings()
-    metrics: MetricsSettings = MetricsSettings()
-    matchers: MatcherSettings = MatcherSettings()
-    policies: PolicySettings = PolicySettings()
-    limits: Limits = Limits()
-
-    @property
-    def lake_location(self) -> str:
-        return self.lake.folder or str(Path(self.data.folder) / "lake")
-
-    @property
-    def has_users(self) -> bool:
-        """Whether anybody could prove who they are."""
-        return bool(self.access.password_file or self.tls.client_ca)
+    """The configuration is invalid or refused."""
 
 
 # --- the keys -----------------------------------------------------------------------------------
 
 
 class Key(NamedTuple):
-    """One thing that can be set."""
+    """A key of the configuration."""
 
     section: str
     name: str
@@ -288,7 +74,7 @@ class Key(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """The name of it in the environment."""
+        """Its variable in the environment."""
         return f"{ENVIRONMENT_PREFIX}{self.section}__{self.name}".upper()
 
     @property
@@ -303,7 +89,7 @@ def keys() -> Mapping[str, Key]:
     found = {}
     for section in msgspec.structs.fields(Config):
         texts = _explanations(section.type)
-        # What a section adds to what it took over comes first.
+        # The keys that a section adds to inherited ones come first.
         own, fields = section.type.__annotations__, msgspec.structs.fields(section.type)
         for field in sorted(fields, key=lambda each: each.name not in own):
             default, text = field.default, texts.get(field.name, "")
@@ -313,21 +99,21 @@ def keys() -> Mapping[str, Key]:
 
 
 def section_explanation(section: str) -> str:
-    """What a section is about."""
+    """The explanation of a section."""
     kinds = {field.name: field.type for field in msgspec.structs.fields(Config)}
     return " ".join((inspect.getdoc(kinds[section]) or "").split())
 
 
 def _explanations(struct: type) -> dict[str, str]:
-    """The texts below the fields of a class; Python itself forgets them, the source does not."""
+    """The texts below the fields of a class, from the source: Python does not keep them."""
     try:
         source = inspect.getsource(struct)
-    except OSError:  # installed without sources: it works, unexplained
+    except OSError:  # installed without sources: it works without explanations
         return {}
     (definition,) = ast.parse(textwrap.dedent(source)).body
     assert isinstance(definition, ast.ClassDef)
     base = struct.__bases__[0]
-    found = {} if base in (msgspec.Struct, _Section) else _explanations(base)
+    found = {} if base in (msgspec.Struct, Section) else _explanations(base)
     for field, below in zip(definition.body, definition.body[1:], strict=False):
         match field, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=text)):
@@ -336,12 +122,12 @@ def _explanations(struct: type) -> dict[str, str]:
 
 
 def value_of(config: Config, key: Key) -> Any:
-    """What is set."""
+    """The value of a key."""
     return getattr(getattr(config, key.section), key.name)
 
 
 def described(kind: Any) -> str:
-    """What a type allows, for people."""
+    """The values that a type allows, for people."""
     return _described(msgspec.inspect.type_info(kind))
 
 
@@ -388,7 +174,7 @@ def load(
 ) -> Config:
     """The configuration of a file, the environment and the command line.
 
-    `overrides` are by key (`{"listen.mqtt_port": 0}`); one that is None says nothing.
+    `overrides` are by key (`{"listen.mqtt_port": 0}`); None stands for a key that is not given.
     """
     return load_with_origins(path, environment, overrides).config
 
@@ -398,7 +184,7 @@ def load_with_origins(
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Loaded:
-    """The same, with where everything came from."""
+    """The same, with the origin of every value."""
     values: dict[str, Any] = {}
     origins = dict.fromkeys(keys(), "default")
     sources = (
@@ -446,7 +232,7 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
 
 
 def _is_meant_for_us(variable: str, known: Mapping[str, Key]) -> bool:
-    """Other programs may have variables that begin likewise: only what looks like a key counts."""
+    """Other programs may have variables with our prefix: only those that resemble a key count."""
     near = difflib.get_close_matches(variable, known, n=1, cutoff=0.85)
     return "__" in variable or bool(near)
 
@@ -463,7 +249,7 @@ def _from_command_line(overrides: Mapping[str, Any]) -> Iterator[Setting]:
 
 
 def _converted_text(key: Key, text: str, where: str) -> Any:
-    """A value that came as text: as it is where a text is allowed, otherwise as TOML has it."""
+    """A value given as text: taken as it is if the key allows text, otherwise parsed as TOML."""
     try:
         return msgspec.convert(text, key.kind)
     except msgspec.ValidationError:
@@ -513,7 +299,7 @@ def _shown(value: Any) -> str:
 
 
 class ListenerAddress(NamedTuple):
-    """One of the places where clients come in."""
+    """An address where clients connect."""
 
     name: str
     """`mqtt`, `mqtts`, `http` or `https`."""
@@ -526,7 +312,7 @@ class ListenerAddress(NamedTuple):
 
 
 def listeners(config: Config) -> list[ListenerAddress]:
-    """Those that are not off."""
+    """The listeners that are on."""
     found = []
     for name in ("mqtt", "mqtts", "http", "https"):
         port = getattr(config.listen, f"{name}_port")
@@ -536,7 +322,7 @@ def listeners(config: Config) -> list[ListenerAddress]:
 
 
 def check(config: Config) -> list[str]:
-    """Refuse what is unsafe or cannot work; return warnings about what is allowed but unwise."""
+    """Refuse settings that are unsafe or cannot work; return warnings about risky ones."""
     problems = list(find_problems(config))
     if problems:
         raise ConfigError("; ".join(problems))
@@ -544,7 +330,7 @@ def check(config: Config) -> list[str]:
 
 
 def find_problems(config: Config) -> Iterator[str]:
-    """What keeps a broker with this configuration from starting, one line each."""
+    """The reasons why a broker with this configuration cannot start, one line each."""
     open_ones = listeners(config)
     if not open_ones:
         yield "every listener is off: nobody could connect; set one of the ports in [listen]"
@@ -558,7 +344,7 @@ def find_problems(config: Config) -> Iterator[str]:
 
 
 def _exposure(config: Config, listener: ListenerAddress) -> Iterator[str]:
-    """Why a listener must not be opened to the network as it is."""
+    """Why a listener must not be opened to the network."""
     if is_loopback(listener.host):
         return
     where = f"[listen] {listener.name}_host = {listener.host!r} can be reached from other machines"
@@ -605,12 +391,12 @@ def _lake_problems(config: Config) -> Iterator[str]:
 
 def _warnings(config: Config) -> Iterator[str]:
     if config.access.anonymous == "always":
-        yield '[access] anonymous = "always": whoever reaches a listener is let in without a name'
+        yield '[access] anonymous = "always": anybody who reaches a listener may connect'
     if config.listen.plain_text_in_public:
-        yield "[listen] plain_text_in_public: passwords may travel unprotected"
+        yield "[listen] plain_text_in_public: passwords may be sent unprotected"
     if config.data.durability != "full":
         loss = "the machine" if config.data.durability == "process" else "the broker"
-        yield f"[data] durability: what was acknowledged is lost when {loss} stops suddenly"
+        yield f"[data] durability: acknowledged changes are lost if {loss} crashes"
     if config.tls.certificate and not any(each.is_encrypted for each in listeners(config)):
         yield "[tls] certificate is set but mqtts_port and https_port are off"
 
@@ -625,8 +411,8 @@ def changes(old: Config, new: Config) -> tuple[list[str], list[str]]:
 
 
 def load_access(config: Config) -> tuple[Authenticator, AccessRules, list[str]]:
-    """Who is let in and what they may do, from the files that the configuration names; warnings
-    about those files besides. Called again on SIGHUP."""
+    """Authentication and access rules, from the files that the configuration names, and warnings
+    about these files. Called again on SIGHUP."""
     settings = config.access
     passwords, warnings = None, []
     if settings.password_file:
@@ -659,7 +445,7 @@ def _access_text(path: Path) -> str:
 
 
 def example() -> str:
-    """`rove.example.toml`: every key with its default and its explanation."""
+    """The text of `rove.example.toml`: every key with its default and its explanation."""
     lines = [
         "# Every key of Rove's configuration with its default. Keep only what you change.",
         "# Written by `rove config --example`; `docs/operations.md` says more.",
@@ -680,7 +466,7 @@ def _comment(text: str) -> list[str]:
 
 
 def toml_value(value: Any) -> str:
-    """A value as a TOML file would have it."""
+    """A value in TOML."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -1,11 +1,11 @@
-"""What would keep a broker from starting or from running well here, and what to do about it.
+"""`rove doctor`: what prevents a broker from starting or running well, and what to do about it.
 
-Everything is tried rather than guessed: a file is written and flushed, ports are bound, the
-certificates are loaded as the broker loads them, the database is taken up by a broker that is then
-thrown away, and every Parquet file is opened. Nothing is left behind, with one exception that
-is wanted: kernels that no cache has are compiled, so that the broker need not.
+Everything is tried rather than guessed: a file is written and flushed, ports are bound,
+certificates are loaded as the broker loads them, the database is restored into a broker that is
+then dropped, and every Parquet file is opened. Nothing is left behind, with one intended exception:
+kernels that are not cached are compiled, so that the broker need not.
 
-Takes about two seconds, of which the kernels are one; ten more when they have to be compiled. A
+It takes about two seconds, half of it for the kernels; ten more if they must be compiled. A
 database takes as long as a start does, a Parquet file 0.1 ms, or as long as reading all of it.
 """
 
@@ -32,11 +32,11 @@ from rove.broker.broker import Broker
 from rove.broker.limits import GIB, MIB
 from rove.errors import RoveError
 from rove.serve import tls
-from rove.serve.config import Config, ListenerAddress, check, find_problems, listeners, load_access
+from rove.serve.config import ListenerAddress, check, find_problems, listeners, load_access
 from rove.serve.disk.commits import FILE_NAME as COMMITS_NAME
 from rove.serve.disk.data_folder import FILE_NAME, DatabaseReader, StoreError, opened_to_read
 from rove.serve.server import settings_of, take_up
-from rove.serve.workers.policy_settings import PolicySettings
+from rove.serve.settings import Config, PolicySettings
 from rove.serve.workers.policy_workers import tried
 
 State = Literal["ok", "warning", "problem"]
@@ -46,7 +46,7 @@ NEEDED: Final = (
     "msgspec", "numpy", "numba", "pillow", "pyarrow", "starlette", "uvicorn", "websockets",
 )  # fmt: skip
 QUICKER: Final = ("uvloop",)
-"""The broker does without, at some cost."""
+"""Optional; the broker is slower without."""
 FREE_BYTES_WARNING: Final = GIB
 FREE_BYTES_PROBLEM: Final = 100 * MIB
 FLUSHES: Final = 5
@@ -56,18 +56,18 @@ OTHER_FILES: Final = 200
 SANE_YEARS: Final = range(2026, 2100)
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """What was found about one thing."""
+class DoctorFinding(msgspec.Struct, frozen=True):
+    """The result of one check."""
 
     subject: str
     state: State
     text: str
     advice: str = ""
-    """What to do; empty when all is well."""
+    """What to do; empty if all is well."""
 
 
-def examine_machine(now_s: float) -> Iterator[Finding]:
-    """What needs no configuration."""
+def examine_machine(now_s: float) -> Iterator[DoctorFinding]:
+    """Checks without a configuration."""
     yield _python()
     yield from _dependencies()
     yield _kernels()
@@ -76,8 +76,8 @@ def examine_machine(now_s: float) -> Iterator[Finding]:
 
 def examine_configuration(
     config: Config, now_s: float, *, is_deep: bool = False
-) -> Iterator[Finding]:
-    """What the configuration asks of this machine; deep is to read all that is on disk."""
+) -> Iterator[DoctorFinding]:
+    """Checks of a configuration on this machine; if deep, all data on disk are read."""
     yield from _settings(config)
     yield from _access(config)
     if config.tls.certificate:
@@ -99,23 +99,23 @@ def examine_configuration(
 # --- the machine --------------------------------------------------------------------------------
 
 
-def _python() -> Finding:
+def _python() -> DoctorFinding:
     text = f"{platform.python_implementation()} {platform.python_version()}"
     if sys.version_info[:2] < PYTHON_MIN:
         wanted = ".".join(map(str, PYTHON_MIN))
-        return Finding("python", "problem", text, f"use Python {wanted} or newer")
-    return Finding("python", "ok", text)
+        return DoctorFinding("python", "problem", text, f"use Python {wanted} or newer")
+    return DoctorFinding("python", "ok", text)
 
 
-def _dependencies() -> Iterator[Finding]:
+def _dependencies() -> Iterator[DoctorFinding]:
     versions = {name: _version(name) for name in NEEDED + QUICKER}
     found = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    yield Finding("packages", "ok", found)
+    yield DoctorFinding("packages", "ok", found)
     for name, version in versions.items():
         if version is None:
             state: State = "problem" if name in NEEDED else "warning"
             text = "is not installed" + ("" if name in NEEDED else ": connections cost more CPU")
-            yield Finding(name, state, text, "pip install rove")
+            yield DoctorFinding(name, state, text, "pip install rove")
 
 
 def _version(package: str) -> str | None:
@@ -125,116 +125,118 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _kernels() -> Finding:
+def _kernels() -> DoctorFinding:
     begin_s = time.perf_counter()
     try:
         from rove.match import warm_up  # half a second, and what fails here is a finding
 
         warm_up()
-    except Exception as error:  # whatever Numba may raise on this machine
-        return Finding(
+    except Exception as error:  # Numba may raise anything on this machine
+        return DoctorFinding(
             "kernels",
             "warning",
             f"cannot be compiled ({type(error).__name__}: {error}); matching runs without, slowly",
             "set NUMBA_CACHE_DIR to a folder that can be written, or install numba again",
         )
     took_s = time.perf_counter() - begin_s
-    return Finding("kernels", "ok", f"compiled, ready after {took_s:.1f} s")
+    return DoctorFinding("kernels", "ok", f"compiled, ready after {took_s:.1f} s")
 
 
-def _clock(now_s: float) -> Finding:
+def _clock(now_s: float) -> DoctorFinding:
     moment = datetime.fromtimestamp(now_s, UTC)
     text = moment.isoformat(" ", "seconds")
     if moment.year not in SANE_YEARS:
-        return Finding(
+        return DoctorFinding(
             "clock", "problem", f"{text} cannot be right", "set the clock; validity depends on it"
         )
-    return Finding("clock", "ok", text)
+    return DoctorFinding("clock", "ok", text)
 
 
 # --- the configuration --------------------------------------------------------------------------
 
 
-def _settings(config: Config) -> Iterator[Finding]:
+def _settings(config: Config) -> Iterator[DoctorFinding]:
     problems = list(find_problems(config))
     for problem in problems:
-        yield Finding("configuration", "problem", problem, "`rove config` explains every key")
+        yield DoctorFinding("configuration", "problem", problem, "`rove config` explains every key")
     warnings = check(config) if not problems else []
     for warning in warnings:
-        yield Finding("configuration", "warning", warning, "change it unless it is meant")
+        yield DoctorFinding("configuration", "warning", warning, "change it unless it is intended")
     if not problems and not warnings:
-        yield Finding("configuration", "ok", "a broker would accept it")
+        yield DoctorFinding("configuration", "ok", "a broker would accept it")
 
 
-def _access(config: Config) -> Iterator[Finding]:
+def _access(config: Config) -> Iterator[DoctorFinding]:
     try:
         door, rules, warnings = load_access(config)
     except RoveError as error:
-        yield Finding("access", "problem", str(error), "mend the file or the key in [access]")
+        yield DoctorFinding(
+            "access", "problem", str(error), "correct the file or the key in [access]"
+        )
         return
     for warning in warnings:
         yield _warning("access", warning, otherwise="see [access]")
     users = len(door.passwords.users) if door.passwords else "no"
     count = len(rules.rules) if config.access.acl_file else "no"
-    yield Finding("access", "ok", f"{users} users with passwords, {count} rules")
+    yield DoctorFinding("access", "ok", f"{users} users with passwords, {count} rules")
 
 
-def _warning(subject: str, line: str, otherwise: str) -> Finding:
-    """A warning that may hold its own advice, after a semicolon."""
+def _warning(subject: str, line: str, otherwise: str) -> DoctorFinding:
+    """A warning, which may have advice after a semicolon."""
     text, _, advice = line.partition("; ")
-    return Finding(subject, "warning", text, advice or otherwise)
+    return DoctorFinding(subject, "warning", text, advice or otherwise)
 
 
-def _tls(config: Config, now_s: float) -> Iterator[Finding]:
+def _tls(config: Config, now_s: float) -> Iterator[DoctorFinding]:
     try:
         tls.server_context(config.tls)
         for warning in tls.warnings(config.tls, now_s):
             yield _warning("tls", warning, otherwise="renew it: clients refuse what is not valid")
     except RoveError as error:
-        yield Finding("tls", "problem", str(error), "mend the file or the key in [tls]")
+        yield DoctorFinding("tls", "problem", str(error), "correct the file or the key in [tls]")
         return
-    yield Finding("tls", "ok", f"{config.tls.certificate} and its key belong together")
+    yield DoctorFinding("tls", "ok", f"{config.tls.certificate} and its key belong together")
 
 
 # --- disk, ports, limits ------------------------------------------------------------------------
 
 
-def _data(folder: Path, now_s: float) -> Iterator[Finding]:
+def _data(folder: Path, now_s: float) -> Iterator[DoctorFinding]:
     place = _nearest_existing(folder)
     try:
         flush_ms = _flush_ms(place)
     except OSError as error:
-        yield Finding(
+        yield DoctorFinding(
             "data",
             "problem",
             f"cannot write in {place}: {error.strerror}",
-            "give the broker's user the right to, or name another folder in [data]",
+            "give the broker's user the permission, or name another folder in [data]",
         )
         return
     yield _room(place)
     if flush_ms > FLUSH_MS_WARNING:
-        yield Finding(
+        yield DoctorFinding(
             "flush",
             "warning",
             f"{place}: a flush takes {flush_ms:.1f} ms; every acknowledgement waits for one",
             "use a faster disk for [data] folder",
         )
     else:
-        yield Finding("flush", "ok", f"{place}: {flush_ms:.1f} ms")
+        yield DoctorFinding("flush", "ok", f"{place}: {flush_ms:.1f} ms")
     if place.stat().st_mtime > now_s + 60:
-        yield Finding(
+        yield DoctorFinding(
             "clock", "warning", f"{place} was changed in the future", "was the clock set back?"
         )
 
 
 def _nearest_existing(folder: Path) -> Path:
-    """The folder, or where it would be made."""
+    """The folder, or the nearest parent that exists."""
     folder = folder.absolute()
     return next(each for each in (folder, *folder.parents) if os.path.lexists(each))
 
 
-def _store(config: Config, now_s: float, is_deep: bool) -> Iterator[Finding]:
-    """Whether a broker could take up what is in the data folder."""
+def _store(config: Config, now_s: float, is_deep: bool) -> Iterator[DoctorFinding]:
+    """Whether a broker could restore the data folder."""
     folder = Path(config.data.folder)
     try:
         if not ((folder / FILE_NAME).exists() or (folder / COMMITS_NAME).exists()):
@@ -245,27 +247,27 @@ def _store(config: Config, now_s: float, is_deep: bool) -> Iterator[Finding]:
             broker = _restored(config, look, now_s)
     except RoveError as error:
         text, _, advice = str(error).partition("; ")
-        yield Finding("database", "problem", text, advice or "see [data]")
+        yield DoctorFinding("database", "problem", text, advice or "see [data]")
         return
     except OSError as error:
-        yield Finding("database", "problem", f"{folder}: {error.strerror}", "see [data]")
+        yield DoctorFinding("database", "problem", f"{folder}: {error.strerror}", "see [data]")
         return
     mark = look.mark
     sessions = len(broker.view.sessions)
     text = f"{look.file}: {sessions:,} sessions, whole up to group {mark.number:,}"
     if mark.losses:
-        yield Finding(
+        yield DoctorFinding(
             "database",
             "warning",
             f"{text}; {mark.groups_lost:,} groups were lost before ({mark.losses} times accepted)",
-            "see to the disk, and to backups, if that was not meant",
+            "check the disk and the backups, if that was not intended",
         )
     else:
-        yield Finding("database", "ok", text)
+        yield DoctorFinding("database", "ok", text)
 
 
 def _restored(config: Config, look: DatabaseReader, now_s: float) -> Broker:
-    """A broker that knows what was kept, as a start makes it, but without anybody around it."""
+    """A broker in the state of the data folder, as a start makes it, without a shell."""
     policies = config.policies
     broker = Broker(
         now=now_s,
@@ -280,13 +282,13 @@ def _restored(config: Config, look: DatabaseReader, now_s: float) -> Broker:
     return broker
 
 
-def examine_files(folder: Path, *, is_deep: bool = False) -> Iterator[Finding]:
+def examine_files(folder: Path, *, is_deep: bool = False) -> Iterator[DoctorFinding]:
     """Whether the Parquet files below a folder can be read: their footers, or deep, all of them."""
     try:
         paths = sorted(folder.rglob("*.parquet")) if folder.exists() else None
     except OSError as error:
         advice = "give the broker's user the right to, or name another folder"
-        yield Finding("files", "problem", f"cannot read {folder}: {error.strerror}", advice)
+        yield DoctorFinding("files", "problem", f"cannot read {folder}: {error.strerror}", advice)
         return
     if paths is None:
         return
@@ -294,7 +296,7 @@ def examine_files(folder: Path, *, is_deep: bool = False) -> Iterator[Finding]:
 
     files = rows = 0
     for path in paths:
-        if path.name.startswith("."):  # not finished; readers pass over it, and so does a start
+        if path.name.startswith("."):  # unfinished; readers skip it, and so does a start
             continue
         files += 1
         try:
@@ -303,29 +305,29 @@ def examine_files(folder: Path, *, is_deep: bool = False) -> Iterator[Finding]:
                 for group in range(file.num_row_groups if is_deep else 0):
                     file.read_row_group(group)
         except (OSError, ValueError) as error:  # all that Arrow raises for what it cannot read
-            yield Finding(
+            yield DoctorFinding(
                 "files",
                 "problem",
                 f"{path} cannot be read: {' '.join(str(error).split())}",
                 "restore it from a backup, or move it away: readers stop at it",
             )
     how = "read" if is_deep else "footers read"
-    yield Finding("files", "ok", f"{folder}: {files:,} Parquet files, {rows:,} rows, {how}")
+    yield DoctorFinding("files", "ok", f"{folder}: {files:,} Parquet files, {rows:,} rows, {how}")
 
 
-def examine_lake(location: str, *, is_deep: bool = False) -> Iterator[Finding]:
+def examine_lake(location: str, *, is_deep: bool = False) -> Iterator[DoctorFinding]:
     """Whether a lake can be read: the list of its files and their footers, or deep, all of them."""
-    from rove.lake.delta import MissingTableError, Table
+    from rove.lake.delta import DeltaTable, MissingTableError
     from rove.lake.log import WRITER, files_of
     from rove.lake.storage import LakeError, open_parquet, shown
 
     try:
-        table = Table(location)
+        table = DeltaTable(location)
         files = files_of(table.files())
     except MissingTableError:
         return
     except LakeError as error:
-        yield Finding(
+        yield DoctorFinding(
             "lake", "problem", str(error), "restore it from a backup, or name another place"
         )
         return
@@ -336,10 +338,10 @@ def examine_lake(location: str, *, is_deep: bool = False) -> Iterator[Finding]:
                     file.read_row_group(group)
         except LakeError as error:
             advice = "restore it from a backup: readers stop at it"
-            yield Finding("lake", "problem", str(error), advice)
+            yield DoctorFinding("lake", "problem", str(error), advice)
     rows, how = sum(each.rows for each in files), "read" if is_deep else "footers read"
     text = f"{shown(table.uri)}: {len(files):,} files, {rows:,} rows up to position "
-    yield Finding("lake", "ok", f"{text}{table.number(WRITER)}, {how}")
+    yield DoctorFinding("lake", "ok", f"{text}{table.number(WRITER)}, {how}")
 
 
 def _flush_ms(place: Path) -> float:
@@ -355,16 +357,16 @@ def _flush_ms(place: Path) -> float:
     return 1_000 * statistics.median(times_s)
 
 
-def _room(place: Path) -> Finding:
+def _room(place: Path) -> DoctorFinding:
     free_bytes = shutil.disk_usage(place).free
     text = f"{place}: {free_bytes / GIB:,.1f} GB free"
     if free_bytes >= FREE_BYTES_WARNING:
-        return Finding("data", "ok", text)
+        return DoctorFinding("data", "ok", text)
     state: State = "warning" if free_bytes >= FREE_BYTES_PROBLEM else "problem"
-    return Finding("data", state, text, "make room: nothing is acknowledged on a full disk")
+    return DoctorFinding("data", state, text, "make room: nothing is acknowledged on a full disk")
 
 
-def _port(listener: ListenerAddress) -> Finding:
+def _port(listener: ListenerAddress) -> DoctorFinding:
     subject = f"port {listener.port}"
     where = f"{listener.name} at {listener.host}"
     try:
@@ -381,57 +383,57 @@ def _port(listener: ListenerAddress) -> Finding:
             errno.EADDRINUSE: "stop what runs there (a broker already?) or choose another port",
             errno.EACCES: "ports below 1024 need rights; choose a higher one",
         }.get(error.errno or 0, "name an address of this machine in [listen]")
-        return Finding(subject, "problem", f"{where}: {error.strerror}", advice)
-    return Finding(subject, "ok", f"{where}: free")
+        return DoctorFinding(subject, "problem", f"{where}: {error.strerror}", advice)
+    return DoctorFinding(subject, "ok", f"{where}: free")
 
 
-def _open_files(connections_max: int) -> Finding:
+def _open_files(connections_max: int) -> DoctorFinding:
     try:
         import resource  # not on Windows, where the limit is none
     except ImportError:
-        return Finding("open files", "ok", "no limit known here")
+        return DoctorFinding("open files", "ok", "no limit known here")
     allowed, ceiling = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections_max + OTHER_FILES
     if allowed in range(needed):
-        return Finding(
+        return DoctorFinding(
             "open files",
             "warning",
             f"{allowed:,} allowed, {needed:,} needed for {connections_max:,} connections",
             f"`ulimit -n {needed}` before `rove up` (at most {ceiling:,} now),"
             f" or a lower [limits] connections_max",
         )
-    return Finding("open files", "ok", f"enough for {connections_max:,} connections")
+    return DoctorFinding("open files", "ok", f"enough for {connections_max:,} connections")
 
 
-def _memory(memory_bytes_high: int) -> Finding:
+def _memory(memory_bytes_high: int) -> DoctorFinding:
     try:
         total_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
-        return Finding("memory", "ok", "size not known here")
+        return DoctorFinding("memory", "ok", "size not known here")
     text = f"{total_bytes / GIB:.1f} GB"
     if 2 * memory_bytes_high > total_bytes:
-        return Finding(
+        return DoctorFinding(
             "memory",
             "warning",
             f"{text}; publishers are paused only when {memory_bytes_high / GIB:.1f} GB wait",
             "lower memory_bytes_high and memory_bytes_low in [limits]",
         )
-    return Finding("memory", "ok", text)
+    return DoctorFinding("memory", "ok", text)
 
 
-def _workers(policies: PolicySettings) -> Finding:
-    """Whether the processes that work for policies do, and can do nothing else."""
+def _workers(policies: PolicySettings) -> DoctorFinding:
+    """Whether workers for policies work, and are confined."""
     try:
         missing, took_s = tried()
     except OSError as error:
         advice = "see what it says on standard error, or set [policies] enabled = false"
-        return Finding("policies", "problem", f"workers do not work: {error}", advice)
+        return DoctorFinding("policies", "problem", f"workers do not work: {error}", advice)
     if missing:
-        return Finding(
+        return DoctorFinding(
             "policies",
             "problem" if policies.isolation == "process" else "warning",
             f"a worker is less confined than it should be: {'; '.join(missing)}",
             "use Linux on x86-64 or 64-bit ARM, or trust everybody who may set a policy",
         )
-    text = f"a worker is there after {took_s:.1f} s and can do nothing but compute"
-    return Finding("policies", "ok", text)
+    text = f"a worker is ready after {took_s:.1f} s and can do nothing but compute"
+    return DoctorFinding("policies", "ok", text)

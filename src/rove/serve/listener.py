@@ -1,7 +1,7 @@
 """MQTT over TCP and TLS.
 
-One small object per connection; bytes go straight from the socket to the broker and back. An idle
-connection costs about 8 KB in all, most of it the system's transport.
+One small object per connection; bytes go directly from the socket to the broker and back. An idle
+connection takes about 8 KB in all, most of it for asyncio's transport.
 """
 
 from __future__ import annotations
@@ -15,40 +15,20 @@ from rove.broker.sessions.session import Link
 from rove.serve.shell import Shell
 
 UNSENT_HIGH = 256 * 1024
-"""Above this much unsent, a connection counts as stuck until it has fallen below a quarter."""
+"""With more unsent bytes a connection counts as stuck, until they are below a quarter."""
 
 
-class MqttConnection(asyncio.Protocol):
-    """A `Peer` on a stream."""
+class TransportPeer(asyncio.Protocol):
+    """The part of a `Peer` that is the same on every transport of asyncio."""
 
-    __slots__ = ("_link", "_shell", "_transport", "buffered_bytes", "send")
+    __slots__ = ("_link", "_shell", "_transport")
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._transport: asyncio.Transport
         self._link: Link | None = None
-        # The transport's own, for a delivery is little more than these two calls.
-        self.send: Callable[[bytes], None]
-        self.buffered_bytes: Callable[[], int]
 
     # -- asyncio's side ------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self.send = self._transport.write
-        self.buffered_bytes = self._transport.get_write_buffer_size
-        self._transport.set_write_buffer_limits(high=unsent_high(self._shell))
-        try:
-            self._link = self._shell.opened(peer_name(self._transport), self)
-        except Exception as error:
-            self._shell.failed(error, "connection")
-            self._transport.abort()
-        if self._shell.is_stopping:  # accepted just before the end, and told of just after it
-            self._transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        if self._link is not None:
-            self._shell.received(self._link, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._link is not None:
@@ -64,9 +44,6 @@ class MqttConnection(asyncio.Protocol):
 
     # -- the shell's side ----------------------------------------------------------------------
 
-    def close(self) -> None:
-        self._transport.close()
-
     def abort(self) -> None:
         self._transport.abort()
 
@@ -78,14 +55,50 @@ class MqttConnection(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.resume_reading()
 
+
+class MqttConnection(TransportPeer):
+    """A `Peer` on a stream."""
+
+    __slots__ = ("buffered_bytes", "send")
+
+    def __init__(self, shell: Shell) -> None:
+        super().__init__(shell)
+        # The transport's methods, because a delivery is little more than these two calls.
+        self.send: Callable[[bytes], None]
+        self.buffered_bytes: Callable[[], int]
+
+    # -- asyncio's side ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.send = self._transport.write
+        self.buffered_bytes = self._transport.get_write_buffer_size
+        self._transport.set_write_buffer_limits(high=unsent_high(self._shell))
+        try:
+            self._link = self._shell.opened(peer_name(self._transport), self)
+        except Exception as error:
+            self._shell.failed(error, "connection")
+            self._transport.abort()
+        if self._shell.is_stopping:  # accepted just before the end, reported just after it
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._link is not None:
+            self._shell.received(self._link, data)
+
+    # -- the shell's side ----------------------------------------------------------------------
+
+    def close(self) -> None:
+        self._transport.close()
+
     def certificate(self) -> dict[str, object]:
-        """The client's certificate, if it showed one."""
+        """The client's certificate, if it has sent one."""
         found = self._transport.get_extra_info("peercert")
         return cast(dict[str, object], found or {})
 
 
 def unsent_high(shell: Shell) -> int:
-    """From how much unsent on a connection counts as stuck: before anything is dropped."""
+    """From how many unsent bytes a connection is stuck: fewer than the broker drops at."""
     return min(UNSENT_HIGH, shell.broker.view.limits.unsent_bytes_max // 2)
 
 
@@ -109,10 +122,10 @@ async def listen(
 
 
 async def stop_listening(server: asyncio.Server) -> None:
-    """Accept nobody any more.
+    """Accept no more connections.
 
-    asyncio takes a connection in one turn and makes its transport in the next; a server that is
-    closed between the two would drop the socket, open, and warn. uvloop does both at once.
+    asyncio accepts a connection in one turn and makes its transport in the next; a server that is
+    closed between the two would leave the socket open, and warn. uvloop does both at once.
     """
     loop = asyncio.get_running_loop()
     if isinstance(loop, asyncio.SelectorEventLoop):

@@ -1,4 +1,4 @@
-"""Structured logs on standard error: an event's name and its fields, for people or for programs.
+"""Structured logs on standard error: the name of an event and its fields, for people or programs.
 
     log = events("sessions")
     log.info("session opened", client="phone", user="alice")
@@ -6,18 +6,17 @@
     2026-11-16 03:17:44.120Z info     session opened            client=phone user=alice
     {"at": "2026-11-16T03:17:44.120Z", "level": "info", "event": "session opened", ...}
 
-The standard `logging` lies underneath, so that what libraries log comes out in the same form, and
-a program that embeds the broker can take over with handlers of its own. structlog does all this
-too; what is needed of it fits on a page.
+It is built on the standard `logging`, so that messages of libraries have the same form, and a
+program that embeds the broker can install other handlers. structlog does all this too; the part
+that is needed fits on a page.
 
-Three things a log of a broker must not do. **Tell secrets**: a field whose name says password,
-token or the like is masked, and so is `password=…` or the middle of `scheme://user:secret@host`
-inside any text; bytes are only ever counted. **Be forged**: what clients call themselves is quoted
-when it holds spaces or control characters, so that no client can write a line of its own. **Fill
-the disk**: of each warning, repeats beyond `REPEATS_MAX` in `WINDOW_S` are dropped, and the next
-one that is written says how many.
+The log of a broker must not do three things. **Reveal secrets**: a field named password, token or
+the like is masked, and so is `password=…` or the password in `scheme://user:secret@host` inside any
+text; bytes are only counted. **Be forged**: names that clients choose are quoted if they have
+spaces or control characters, so that no client can forge a line. **Fill the disk**: repeats of a
+warning beyond `REPEATS_MAX` in `WINDOW_S` are dropped, and the next one has their number.
 
-A line costs about 40 µs, and is written at once: whoever reads a pipe too slowly slows the broker.
+A line takes about 40 µs and is written at once: a slow reader of the pipe slows down the broker.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
-from rove.serve.config import LogSettings
+from rove.serve.settings import LogSettings
 
 MASK: Final = "***"
 SECRET_NAME: Final = re.compile(
@@ -38,7 +37,7 @@ SECRET_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 NO_SECRET_NAME: Final = re.compile(r"_(file|bytes|count)$")
-"""`password_file` is a path, and worth reading."""
+"""`password_file` is a path, and no secret."""
 SECRET_IN_TEXT: Final = re.compile(
     rf"(?P<name>(?:{SECRET_NAME.pattern})\w*[\"']?\s*[=:]\s*(?:basic\s+|bearer\s+)?)"
     r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&\"']+)",
@@ -46,18 +45,18 @@ SECRET_IN_TEXT: Final = re.compile(
 )
 SECRET_IN_URL: Final = re.compile(r"(?P<begin>\w+://[^\s/:@]*:)[^\s/@]+@")
 PLAIN_VALUE: Final = re.compile(r"[!#-<>-\[\]-~]+")
-"""What needs no quotes in a line of text: ASCII without spaces, quotes, = and backslashes."""
+"""Values without quotes in a line of text: ASCII without spaces, quotes, = and backslashes."""
 VALUE_CHARS_MAX: Final = 1_000
 EVENT_WIDTH: Final = 28
 
 REPEATS_MAX: Final = 10
 WINDOW_S: Final = 10.0
 KINDS_MAX: Final = 1_000
-"""Different warnings that are counted; then counting starts anew."""
+"""The number of different warnings that are counted; beyond it, counting starts anew."""
 
 
 class EventLog:
-    """A part of the broker that has something to say."""
+    """The log of one part of the broker."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -87,19 +86,19 @@ class EventLog:
             self._logger.log(level, event, extra={"fields": fields})
 
 
-# Whoever uses a part of this as a library, and installs nothing, hears nothing.
+# A program that uses this as a library and installs no handler gets no log.
 logging.getLogger("rove").addHandler(logging.NullHandler())
 
 
 def events(part: str) -> EventLog:
-    """The events of one part: `sessions`, `store`, ..."""
+    """The log of one part: `sessions`, `store`, ..."""
     return EventLog(logging.getLogger(f"rove.{part}"))
 
 
 def install(settings: LogSettings, stream: TextIO | None = None) -> logging.Handler:
-    """Write to that stream (standard error unless told otherwise); again to change the settings.
+    """Log to a stream, by default standard error; call it again to change the settings.
 
-    Libraries are heard from warnings on, or from `debug` on when that is the level.
+    Libraries are logged from level `warning`, or `debug` if that is the level.
     """
     root = logging.getLogger()
     for handler in list(root.handlers):

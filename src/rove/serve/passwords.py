@@ -1,17 +1,17 @@
-"""The password file, and who a client is once its proofs are looked at.
+"""The password file, and the authentication of users.
 
     # one line per user, written by `rove passwd FILE USER`
     alice:scrypt$16384$8$1$c2FsdA==$aGFzaA==
 
-Passwords are kept as scrypt hashes (of the standard library; argon2 would be one more dependency)
-with N = 2**14, r = 8, p = 1: 16 MB of memory and about 50 ms of one core per guess. The cost
-stands in every line, so it can be raised later without new passwords.
+Passwords are stored as scrypt hashes (of the standard library; argon2 would be one more dependency)
+with N = 2**14, r = 8, p = 1: 16 MB of memory and about 50 ms of one core per guess. Every line has
+its cost, so it can be raised later without new passwords.
 
-50 ms would stop an event loop, so the shell calls `Passwords.verify` in a thread (scrypt lets
-other threads run meanwhile). After a restart thousands of clients come back at once; for them a
-password that was right once is remembered as a keyed digest, under a key that never leaves the
-process, and the next time costs about 2 µs. Wrong passwords are never remembered: they cost their
-50 ms each time, as do unknown users, so that the time tells nobody which names exist.
+50 ms would block the event loop, so the shell calls `Passwords.verify` in a thread (scrypt releases
+the interpreter's lock). After a restart thousands of clients reconnect at once. For them, a correct
+password is remembered as a digest, under a key that never leaves the process, and the next check
+takes about 2 µs. Wrong passwords are never remembered: they take 50 ms each time, and so do unknown
+users, so that the time does not reveal which names exist.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from rove.errors import RoveError
 SALT_BYTES: Final = 16
 HASH_BYTES: Final = 32
 MEMORY_BYTES_MAX: Final = 256 * 1024 * 1024
-"""A line that asks for more memory than this is refused: it would be a way to fell the broker."""
+"""A line that needs more memory is refused: it could be used to crash the broker."""
 PASSWORD_BYTES_MAX: Final = 65_535
-"""What a CONNECT can carry."""
+"""The limit of a CONNECT packet."""
 FORBIDDEN_IN_NAMES: Final = frozenset(':",*')
-"""They mean something in this file or in access rules."""
+"""They have a meaning in this file or in access rules."""
 
 
 class PasswordFileError(RoveError):
-    """The password file, or what should be written to it, is wrong."""
+    """The password file, or a change of it, is invalid."""
 
 
 class Hash(NamedTuple):
-    """A password as it is kept."""
+    """The hash of a password."""
 
     n: int
     r: int
@@ -57,16 +57,16 @@ class Hash(NamedTuple):
 
     @classmethod
     def of(cls, password: bytes) -> Hash:
-        """The hash of a password, with a salt of its own and today's cost."""
+        """The hash of a password, with a new salt and today's cost."""
         salt = secrets.token_bytes(SALT_BYTES)
         draft = cls(2**14, 8, 1, salt, b"\0" * HASH_BYTES)
         return draft._replace(key=draft.derive(password))
 
     @classmethod
     def parse(cls, text: str) -> Hash:
-        """Read what `__str__` wrote; ValueError says what is wrong.
+        """Parse the output of `__str__`; ValueError names the fault.
 
-        It does not quote the text: somebody may have written a password there.
+        It does not quote the text, which may be a password by mistake.
         """
         kind, _, rest = text.partition("$")
         fields = rest.split("$")
@@ -93,14 +93,14 @@ class Hash(NamedTuple):
         return 128 * self.r * (self.n + self.p + 2)
 
     def derive(self, password: bytes) -> bytes:
-        """The key that belongs to a password; takes about 50 ms."""
+        """The key of a password; takes about 50 ms."""
         return hashlib.scrypt(
             password, salt=self.salt, n=self.n, r=self.r, p=self.p,
             maxmem=2 * self.memory_bytes, dklen=len(self.key),
         )  # fmt: skip
 
     def fits(self, password: bytes) -> bool:
-        """Whether it is the password, in a time that does not depend on how nearly."""
+        """Whether the password is correct, in a time that does not depend on the similarity."""
         return hmac.compare_digest(self.derive(password), self.key)
 
 
@@ -123,9 +123,9 @@ class Passwords:
         return frozenset(self._hashes)
 
     def verify(self, user: str, password: bytes) -> bool:
-        """Whether that is the user's password: 50 ms of CPU, or 2 µs if it was so before.
+        """Whether the password is correct: 50 ms of CPU, or 2 µs if it was before.
 
-        May be called from several threads at once.
+        Several threads may call it at once.
         """
         digest = hashlib.blake2b(password, key=self._digest_key, salt=_salt_of(user)).digest()
         if hmac.compare_digest(self._proved.get(user, b""), digest):
@@ -141,14 +141,14 @@ def _salt_of(user: str) -> bytes:
     return hashlib.blake2b(user.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
-# --- who is it? -------------------------------------------------------------------------------
+# --- authentication ---------------------------------------------------------------------------
 
 
 class Authenticator:
-    """Who is let in: by certificate, by password, or without a name.
+    """Authenticates users by certificate or password, or admits them without a name.
 
-    The anonymous are let in as `anonymous` says: `loopback` means only from this machine, and
-    only while there are no users; `never`; or `always`, from anywhere.
+    `anonymous` says who may connect without a name: with `loopback`, clients on this machine while
+    there are no users; with `never`, nobody; with `always`, everybody.
     """
 
     def __init__(
@@ -170,11 +170,12 @@ class Authenticator:
         password: bytes | None,
         certificate_user: str | None = None,
     ) -> Identity | None:
-        """Who it is; None is to be refused. Takes 50 ms for a new password: call it in a thread.
+        """The identity of a client; None if it is refused. A new password takes 50 ms: call it in a
+        thread.
 
-        A certificate settles it: a user name beside it has to be the same, a password is not
-        looked at. A user name is never taken on trust: where nobody has a password, a client
-        that gives one is as anonymous as one that does not.
+        A certificate decides alone: a user name has to be the same, and a password is ignored. A
+        user name without proof counts for nothing: if no user has a password, a client with a user
+        name is as anonymous as one without.
         """
         if certificate_user is not None:
             same = user in (None, "", certificate_user)
@@ -182,9 +183,9 @@ class Authenticator:
         if user and self.passwords is not None:
             known = self.passwords.verify(user, password or b"")
             return Identity(user, client_id, "password") if known else None
-        return Identity(None, client_id) if self._lets_in_anonymous(peer_address) else None
+        return Identity(None, client_id) if self._admits_anonymous(peer_address) else None
 
-    def _lets_in_anonymous(self, peer_address: str) -> bool:
+    def _admits_anonymous(self, peer_address: str) -> bool:
         if self.anonymous == "loopback":
             return not self.has_users and is_loopback(peer_address)
         return self.anonymous == "always"
@@ -210,7 +211,7 @@ def set_password(path: Path, user: str, password: bytes) -> bool:
 
 
 def delete_user(path: Path, user: str) -> None:
-    """Take a user out of the file."""
+    """Remove a user from the file."""
     text = _read(path)
     if user not in _parsed(text, path):
         raise PasswordFileError(f"{path}: there is no user {user!r}")
@@ -227,7 +228,7 @@ def name_fault(user: str) -> str | None:
 
 
 def close_to_others(path: Path) -> str | None:
-    """Take away every other user's rights to a password file of ours; a line if they had any."""
+    """Make a password file unreadable for other users; a warning if it was readable."""
     with contextlib.suppress(OSError):
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode & stat.S_IRWXO and set_mode(path, mode & 0o770):
@@ -236,7 +237,7 @@ def close_to_others(path: Path) -> str | None:
 
 
 def permissions_warning(path: Path) -> str | None:
-    """A line for people when everybody on the machine can read a file that holds secrets."""
+    """A warning if every user of the machine can read a file with secrets."""
     with contextlib.suppress(OSError):
         if os.name == "posix" and path.stat().st_mode & stat.S_IROTH:
             return f"{path} can be read by every user of this machine; `chmod o-rwx {path}`"
@@ -279,7 +280,7 @@ def _parsed(text: str, path: Path) -> dict[str, Hash]:
 
 
 def _replace(path: Path, lines: Iterable[str]) -> None:
-    """Write a file anew so that every reader sees the old one or the new one, whole."""
+    """Replace the file, so that every reader gets the old content or the new."""
     path = path.resolve()
     try:
         old = path.stat() if path.exists() else None
@@ -292,7 +293,7 @@ def _replace(path: Path, lines: Iterable[str]) -> None:
 
 
 def _keep_owner(handle: int, old: os.stat_result) -> None:
-    """The broker that could read the old file must be able to read the new one; others not."""
+    """The owner of the old file can read the new one; others cannot."""
     if hasattr(os, "fchown"):
         os.fchmod(handle, stat.S_IMODE(old.st_mode) & ~stat.S_IRWXO)
         with contextlib.suppress(PermissionError):

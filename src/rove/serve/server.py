@@ -1,8 +1,7 @@
-"""A whole broker: opens its folder, takes up where it left off, listens, and stops in good order.
+"""A whole broker: opens its data folder, restores its state, listens, and stops in order.
 
-Made from a configuration. Starting reads everything that was kept into memory before the first
-connection is accepted; the compiled kernels are loaded once they are wanted, and until then the
-matcher searches with NumPy.
+It is made from a configuration. All stored state is read into memory before the first connection is
+accepted. Compiled kernels are loaded when they are first needed; until then the matcher uses NumPy.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from rove.errors import RoveError
 from rove.lake.storage import folder_of
 from rove.match import engine
 from rove.mqtt.packets import Connect
-from rove.serve.config import Config, MatcherSettings, changes, check, listeners, load_access
+from rove.serve.config import changes, check, listeners, load_access
 from rove.serve.disk.data_folder import IndexFile
 from rove.serve.disk.lake import LakeAppender, LakeWriter
 from rove.serve.disk.store import Store, Writer
@@ -46,6 +45,7 @@ from rove.serve.logs import events, install
 from rove.serve.metrics.delays import WINDOW_S, Delays
 from rove.serve.metrics.recording import MetricsLog, MetricsRecording, check_place
 from rove.serve.passwords import close_to_others
+from rove.serve.settings import Config, MatcherSettings
 from rove.serve.shell import Shell, wall_clock
 from rove.serve.tls import load_certificate, server_context, user_of, warnings
 from rove.serve.workers.matchers import FOLDER as MATCHERS_FOLDER
@@ -56,11 +56,11 @@ log = events("server")
 
 INDEX_SAVED_S = 5.0
 INDEX_CHANGES_MIN = 1_000
-"""Fewer new subscriptions than this are parsed again after a restart, in some 50 ms."""
+"""A restart parses fewer new subscriptions than this again, in some 50 ms."""
 DRAIN_S = 10.0
 """How long stopping waits for the disk."""
 _loading_kernels = threading.Lock()
-"""Two threads that import one package in different orders can stand in each other's way."""
+"""Two threads that import one package in different orders can deadlock."""
 
 
 class ServerError(RoveError):
@@ -77,19 +77,19 @@ class Server:
         *,
         accept_loss: bool = False,
     ) -> None:
-        """With another clock than the system's, a broker lives in a time of its own.
+        """`now` is the clock of the broker.
 
-        A database that lacks what was acknowledged is refused unless that is accepted.
+        A database that has lost acknowledged changes is refused unless `accept_loss`.
         """
         self.config = config
         self._accept_loss = accept_loss
         self._now = now
         self.ports: dict[str, int] = {}
-        """The port that each listener really has."""
+        """The actual port of each listener."""
         self.shell: Shell
         self._is_started = False
         self._ends = AsyncExitStack()
-        """How to end what was begun, the last first."""
+        """Ends everything that was started, in reverse order."""
         self._web: Web
         self._store: Store
         self._writer: Writer
@@ -110,7 +110,7 @@ class Server:
     # -- starting ------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Read what was kept, then listen; what was begun is ended if that cannot be."""
+        """Restore the state, then listen; if that fails, everything that was started is ended."""
         try:
             await self._start()
         except BaseException:
@@ -167,7 +167,8 @@ class Server:
         )
 
     def _warm_up(self, loop: asyncio.AbstractEventLoop, ranked: bool) -> None:
-        """Load the kernels, in a thread; then have used what was there before they came."""
+        """Load the kernels in a thread; then let the matcher use them for existing
+        subscriptions."""
         with _loading_kernels:
             engine.warm_up(ranked=ranked)
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
@@ -213,11 +214,11 @@ class Server:
         return broker
 
     def _wake(self) -> None:
-        """A matcher or a worker has said something."""
+        """A matcher or a worker has sent something."""
         self.shell.wake()
 
     def _restore(self, broker: Broker) -> None:
-        # Millions of objects come to stay: looking for cycles among them doubles the time.
+        # Millions of objects are made and stay: garbage collection would double the time.
         gc.disable()
         try:
             index = self._index_file.load()
@@ -225,7 +226,7 @@ class Server:
         finally:
             gc.enable()
         if index is None:
-            # All had to be read from their texts: the next start shall not have to.
+            # All expressions were parsed: save the index soon, so that the next start need not.
             self._indexed = -broker.view.subscription_count
 
     def _warn(self) -> None:
@@ -273,7 +274,7 @@ class Server:
         return interface
 
     def _start_metrics(self, interface: Interface) -> None:
-        """Let the lake have what the broker counts, if a channel keeps that, and the database."""
+        """Record metrics in the lake, if a channel keeps them, and in the database."""
         channels = self.shell.broker.view.settings.channels
         keepers = [channel.name for channel in channels if "metrics" in channel.keep]
         if keepers:
@@ -294,7 +295,7 @@ class Server:
     def _troubles(self) -> list[str]:
         troubles = []
         if self._writer.health is not None:
-            troubles.append("the disk does not take what is to be kept")
+            troubles.append("changes cannot be written to the disk")
         if self._lake is not None and self._lake.health is not None:
             troubles.append("the lake cannot be written")
         return troubles
@@ -318,7 +319,8 @@ class Server:
     # -- while it runs -------------------------------------------------------------------------
 
     def reload(self, config: Config) -> None:
-        """Take over what can change while it runs; the log says what needs a restart."""
+        """Apply the settings that can change at run time; the log names those that need a
+        restart."""
         check(config)
         door, rules, self._access_warnings = load_access(config)
         for context in self._contexts:
@@ -346,7 +348,7 @@ class Server:
         self.shell.wake()
 
     async def _keep_index(self) -> None:
-        """Save the index whenever enough has changed for a restart to feel it."""
+        """Save the index whenever enough has changed to slow down a restart."""
         while True:
             await asyncio.sleep(INDEX_SAVED_S)
             broker = self.shell.broker
@@ -419,7 +421,7 @@ def folder_mode_of(config: Config) -> int:
 
 
 def settings_of(config: Config) -> BrokerSettings:
-    """What the broker is told besides its limits."""
+    """The settings of the broker besides its limits."""
     channels: tuple[LakeStream, ...] = ()
     if config.lake.enabled:
         channels = tuple(
@@ -436,7 +438,7 @@ def settings_of(config: Config) -> BrokerSettings:
 
 
 def elasticity_of(config: MatcherSettings) -> ElasticitySettings:
-    """What the broker is told about matchers."""
+    """The broker's settings for matchers."""
     if config.max == "auto":
         count = cores()
         most = max(config.min, count if count > 1 else 0)

@@ -1,8 +1,8 @@
-"""The loop around the broker: sockets and disk on one side, decisions on the other.
+"""Connects the broker, which makes decisions, to sockets, the disk and the clock.
 
-Everything that happens within one turn of the event loop is handed to the broker, then the turn
-is ended once: publications are matched as a batch, each connection is written to once, the disk
-gets one group of changes. An idle broker ends its turn at once, so nothing waits for company.
+Everything that happens within one turn of the event loop is passed to the broker, then the turn is
+ended once: publications are matched as a batch, each connection gets one write, and the disk gets
+one group of changes. An idle broker ends its turn at once, so a single publication does not wait.
 
 A connection is anything with the methods of `Peer`: a TCP or TLS stream, a WebSocket, or the HTTP
 interface inside this process.
@@ -30,9 +30,9 @@ from rove.serve.metrics.delays import Delays
 log = events("broker")
 
 TURN_RETRY_S = 1.0
-"""When there is another turn after one that failed, or whose changes the disk did not take."""
+"""The delay after a turn that failed, or whose changes could not be submitted to the disk."""
 MERGE_RETRY_S = 60.0
-"""When a merge of the index is tried again that failed; until then, matching is slower."""
+"""The delay after a failed merge of the index; until then, matching is slower."""
 TICK_S_MIN = 0.005
 TICK_S_MAX = 60.0
 
@@ -41,31 +41,31 @@ class Peer(Protocol):
     """The other end of a link."""
 
     def send(self, data: bytes) -> None:
-        """Give this to the system."""
+        """Write to the connection."""
 
     def buffered_bytes(self) -> int:
-        """How much of it the system has not taken yet."""
+        """How many bytes are not sent yet."""
         ...
 
     def close(self) -> None:
-        """Close when everything has gone out."""
+        """Close when everything is sent."""
 
     def abort(self) -> None:
         """Close now."""
 
     def pause(self) -> None:
-        """Read no more for the moment."""
+        """Stop reading."""
 
     def resume(self) -> None:
-        """Read on."""
+        """Read again."""
 
 
 class Disk(Protocol):
-    """What commits changes (see `rove.serve.disk.store.Writer`)."""
+    """Commits changes (see `rove.serve.disk.store.Writer`)."""
 
     @property
     def backlog_bytes(self) -> int:
-        """How much waits to be committed."""
+        """How many bytes wait to be committed."""
         ...
 
     def submit(self, changes: Changes, done: Callable[[BaseException | None], None]) -> None:
@@ -100,9 +100,9 @@ class Shell:
         self.now = now
         self._turn_is_due = False
         self._keeping: deque[tuple[int, float, int]] = deque()
-        """Commits under way: number, when a batch in it came, how many publications it had."""
+        """Commits in progress: number, when its batch arrived, how many publications that had."""
         self._kept = 0
-        """The last commit that was done."""
+        """The last commit that is done."""
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._paused: set[Link] = set()
@@ -111,13 +111,13 @@ class Shell:
         self._changed_at_merge = -1
         self._merge_not_before = -math.inf
         self._to_commit: deque[tuple[Changes, int]] = deque()
-        """What the disk was not given yet; nearly always nothing."""
+        """Changes that were not submitted to the disk yet; nearly always none."""
         self.is_stopping = False
 
-    # -- what happens --------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------
 
     def opened(self, name: str, peer: Peer, identity: Identity | None = None) -> Link:
-        """Somebody has connected."""
+        """A client has connected."""
         link = self.broker.opened(name, self.now())
         link.peer = peer
         link.identity = identity
@@ -125,7 +125,7 @@ class Shell:
         return link
 
     def received(self, link: Link, data: bytes) -> None:
-        """Bytes have come."""
+        """Bytes have arrived."""
         now = self.now()
         self.broker.received(link, data, now)
         if not self._turn_is_due and self.broker.has_work:
@@ -133,14 +133,14 @@ class Shell:
             self._loop.call_soon(self._turn)
 
     def closed(self, link: Link) -> None:
-        """The connection is gone."""
+        """A connection was closed."""
         self._paused.discard(link)
         self.broker.closed(link, self.now())
         link.peer = None
         self.wake()
 
     def stuck(self, link: Link) -> None:
-        """The connection takes nothing for the moment."""
+        """A connection accepts no more bytes."""
         if link.peer is None:
             return
         link.buffered_bytes = link.peer.buffered_bytes()
@@ -148,7 +148,7 @@ class Shell:
         self.wake()
 
     def unstuck(self, link: Link) -> None:
-        """It takes again."""
+        """It accepts bytes again."""
         if link.peer is None:
             return
         link.buffered_bytes = link.peer.buffered_bytes()
@@ -156,7 +156,7 @@ class Shell:
         self.wake()
 
     def wake(self) -> None:
-        """Have the turn ended after what is going on right now."""
+        """End the turn after the present callbacks."""
         if not self._turn_is_due:
             self._turn_is_due = True
             self._loop.call_soon(self._turn)
@@ -169,11 +169,11 @@ class Shell:
             self._do_turn()
         except Exception as error:
             self.broker.failed(error, "turn", None, self.now())
-            # Not at once: what fails again and again must leave room for everything else.
+            # Not at once: a fault that repeats must leave time for everything else.
             self._loop.call_later(TURN_RETRY_S, self.wake)
 
     def failed(self, error: Exception, what: str, link: Link | None = None) -> None:
-        """Something failed that was no decision of the broker; it costs one connection at most."""
+        """Something has failed outside the broker; at most one connection is closed."""
         self.broker.failed(error, what, link, self.now())
         self.wake()
 
@@ -184,7 +184,7 @@ class Shell:
         self._carry_out(output)
         now = self.now()
         for began, count in output.routed:
-            # Everything of this batch has gone out.
+            # Everything that follows from this batch was sent.
             self.delays.sent.add(now - began, count, now)
             if output.changes is not None:
                 self._keeping.append((output.commit, began, count))
@@ -194,7 +194,7 @@ class Shell:
         self._start_merge()
 
     def _time_commits(self, now: float) -> None:
-        """What waited for commits that are done has gone out too."""
+        """Record the delays of batches whose commits are done and whose packets were sent."""
         while self._keeping and self._keeping[0][0] <= self._kept:
             _, began, count = self._keeping.popleft()
             self.delays.kept.add(now - began, count, now)
@@ -209,11 +209,11 @@ class Shell:
             peer, out = link.peer, link.out
             try:
                 if len(out) == 1 and peer is not None and not link.closing:
-                    # One packet for a connection that stays: nearly all, where turns are short.
+                    # One packet for a connection that stays open: nearly always, in short turns.
                     data = out.pop()
                     sent_bytes += len(data)
                     peer.send(data)
-                    # Unless it got stuck (`stuck` has said so), next to nothing is buffered.
+                    # Unless the connection is stuck (see `stuck`), almost nothing is buffered.
                     if link.buffered_bytes:
                         link.buffered_bytes = peer.buffered_bytes()
                 else:
@@ -237,7 +237,7 @@ class Shell:
     def _send(self, link: Link) -> None:
         peer = link.peer
         if peer is None:
-            # It was decided before the connection went.
+            # The packets are from before the connection was closed.
             link.out.clear()
             return
         if link.out:
@@ -254,7 +254,7 @@ class Shell:
                 peer.close()
 
     def _cut_off(self, link: Link, error: Exception) -> None:
-        """A connection could not be sent to: it is over, and nobody else's affair."""
+        """Close a connection that cannot be written to; the others are not affected."""
         link.out.clear()
         link.closing = True
         self.failed(error, "connection", link)
@@ -270,13 +270,13 @@ class Shell:
                 self._commit(*self._to_commit[0])
                 self._to_commit.popleft()
         except Exception as error:
-            # What is promised waits for it: later turns must not overtake it.
+            # Acknowledgements wait for it, so later turns must not overtake it.
             self.broker.failed(error, "commit", None, self.now())
             self._loop.call_later(TURN_RETRY_S, self.wake)
 
     def _commit(self, changes: Changes, number: int) -> None:
         def done(error: BaseException | None) -> None:
-            # From the disk's thread. An error means that it gave up, as it does when it closes.
+            # Runs in the disk's thread. An error means that it has given up because it closes.
             if error is None:
                 try:
                     self._loop.call_soon_threadsafe(self._committed, number)
@@ -308,7 +308,7 @@ class Shell:
     # -- pressure ------------------------------------------------------------------------------
 
     def _pause_or_resume(self) -> None:
-        """Let publishers wait, or go on: all of them, or those that were too quick."""
+        """Stop or resume reading from publishers: all of them, or those above their rate."""
         everybody = self.broker.backpressure.is_paused
         self._was_paused = everybody
         for link in self.broker.view.links:
@@ -334,7 +334,7 @@ class Shell:
 
     def _tick(self) -> None:
         self._timer = None
-        # Whatever happens now, there is a turn, and a timer at its end.
+        # First, so that even after a fault there is a turn, which sets the next timer.
         self.wake()
         for link in self.broker.backpressure.stuck_links:
             link.buffered_bytes = link.peer.buffered_bytes()
@@ -343,7 +343,7 @@ class Shell:
     # -- the index -----------------------------------------------------------------------------
 
     def _start_merge(self) -> None:
-        """Let a merge of the index run beside, one at a time, if subscriptions have changed."""
+        """Merge the index in another thread, one merge at a time, if subscriptions have changed."""
         changed = self.broker.counters.subscriptions_made
         if self._merging or changed == self._changed_at_merge or self.is_stopping:
             return
@@ -357,7 +357,7 @@ class Shell:
         self._start(self._merge(work))
 
     def look_for_merges(self) -> None:
-        """Something else than a new subscription may have made work on the index worth it."""
+        """Look for a merge although no subscription was made, for example with new kernels."""
         self._changed_at_merge = -1
         self.wake()
 
@@ -371,7 +371,7 @@ class Shell:
         finally:
             self._merging = False
         if not is_done:
-            # What failed once fails again at once; every subscription is found without it.
+            # It would probably fail again; every subscription is found without it.
             work.abandon()
             self._merge_not_before = self.now() + MERGE_RETRY_S
         self.wake()
@@ -379,7 +379,7 @@ class Shell:
     # -- the end -------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Say goodbye to everybody, and see that it goes out."""
+        """Disconnect all clients, and send what is left."""
         self.is_stopping = True
         self.broker.shut_down(self.now())
         self._turn()

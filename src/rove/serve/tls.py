@@ -1,12 +1,12 @@
-"""TLS: the listeners' context from PEM files, and the user in a client's certificate.
+"""TLS: contexts of listeners from PEM files, and the user name in a client certificate.
 
-TLS 1.2 at least; with 1.2 only ciphers that keep old recordings secret if the key is stolen later
-(ECDHE) and that cannot be tampered with (AES-GCM, ChaCha20). No compression, no renegotiation.
+TLS 1.2 at least; with 1.2 only ciphers with forward secrecy (ECDHE) and authenticated encryption
+(AES-GCM, ChaCha20). No compression, no renegotiation.
 
-Python's `ssl` says "[SSL] PEM lib" to most mistakes. The files are therefore looked at one by one
-first, so that an error names the file and what is wrong with it. The dates of a certificate are
-read from its bytes, by as much of ASN.1 as that takes: the standard library parses certificates
-only of peers, and a library for it would be one more dependency.
+Python's `ssl` reports most mistakes as "[SSL] PEM lib". So each file is checked first, and an error
+names the file and the fault. The dates of a certificate are read from its bytes, with the small
+part of ASN.1 that this needs: the standard library parses only certificates of peers, and another
+library would be one more dependency.
 
 Building a context takes a few milliseconds; a handshake about one, in the event loop.
 """
@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rove.errors import RoveError
-from rove.serve.config import TlsSettings
 from rove.serve.passwords import permissions_warning
+from rove.serve.settings import TlsSettings
 
 CIPHERS_OF_1_2: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 SOON_S: Final = 14 * 24 * 60 * 60
-"""A certificate that ends within two weeks is worth a warning."""
+"""A certificate that expires within two weeks causes a warning."""
 CERTIFICATE: Final = re.compile(
     "-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL
 )
@@ -52,12 +52,12 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    """Give a context its certificate; again on SIGHUP, for the connections that come after."""
+    """Load the certificate of a context; again on SIGHUP, for later connections."""
     certificate, key = Path(settings.certificate), Path(settings.key)
     _certificates(certificate, "certificate")
     _look_at_key(key)
     try:
-        # Without a password to offer, OpenSSL would ask for one at the terminal.
+        # Without a password, OpenSSL would ask for one at the terminal.
         context.load_cert_chain(certificate, key, password=lambda: b"")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
@@ -70,7 +70,7 @@ def load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    """Ask clients for certificates of that authority."""
+    """Request client certificates of an authority."""
     path = Path(settings.client_ca)
     _certificates(path, "client_ca")
     try:
@@ -83,9 +83,9 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def user_of(certificate: Mapping[str, Any] | None, settings: TlsSettings) -> str | None:
-    """The user's name in a verified certificate, as `SSLObject.getpeercert()` gives it.
+    """The user name in a verified certificate, from `SSLObject.getpeercert()`.
 
-    None if there is no certificate, or no such name in it. Of several common names the last
+    None if there is no certificate, or no such name in it. The last of several common names
     counts, which is the most specific.
     """
     if not certificate:
@@ -102,18 +102,18 @@ def _alternative_names(names: Iterable[tuple[str, Any]]) -> list[str]:
     return [str(value) for kind, value in names if kind in ("email", "DNS", "URI")]
 
 
-# --- looking at the files -----------------------------------------------------------------------
+# --- checking the files -------------------------------------------------------------------------
 
 
 class Validity(NamedTuple):
-    """From when until when a certificate is valid, in seconds since 1970."""
+    """When a certificate is valid, in seconds since 1970."""
 
     begins_at: int
     ends_at: int
 
 
 def warnings(settings: TlsSettings, now_s: float) -> Iterator[str]:
-    """What will soon be a problem, or already is one for clients; a line each."""
+    """Problems that clients have, or will have soon; a line each."""
     files = {"certificate": settings.certificate, "client_ca": settings.client_ca}
     for role, name in files.items():
         if name:
@@ -157,7 +157,7 @@ def _look_at_key(path: Path) -> None:
         raise TlsError(f"[tls] key: there is no private key in {path}; {hint}")
     if "ENCRYPTED" in found[1] or "Proc-Type: 4,ENCRYPTED" in text:
         raise TlsError(
-            f"[tls] key: {path} is encrypted, and a broker has nobody to ask for the password;"
+            f"[tls] key: {path} is encrypted, and a broker cannot ask for the password;"
             f" `openssl pkey -in {path} -out FILE` decrypts it"
         )
 
@@ -187,7 +187,7 @@ def validity(der: bytes) -> Validity:
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The tags and contents that stand one after another in DER."""
+    """The tags and contents of consecutive elements in DER."""
     at = 0
     while at < len(data):
         tag, size = data[at], data[at + 1]

@@ -36,7 +36,7 @@ class _Simulated:
 
 
 class SimulatedMatchers:
-    """Is a `rove.elastic.commands.Matchers`."""
+    """Is a `rove.elastic.commands.MatcherProcesses`."""
 
     def __init__(self, seed: int) -> None:
         self.listener: MatcherListener

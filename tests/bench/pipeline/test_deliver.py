@@ -8,7 +8,7 @@ import pytest
 
 from rove.bench.pipeline import deliver as bench
 from rove.bench.pipeline.feed import Feed
-from rove.lake.delta import Table
+from rove.lake.delta import DeltaTable
 from rove.pipeline.lake.log import Lake
 
 
@@ -19,7 +19,7 @@ def test_everybody_meets_everything(tmp_path: Path) -> None:
     positions = [feed.publish("air/1", {"x": x}, 2.0) for x in range(3)]
     feed.write()
     bench.everybody_meets_everything(Lake(tmp_path / "lake"), tmp_path / "out")
-    rows = Table(tmp_path / "out").rows().to_pylist()
+    rows = DeltaTable(tmp_path / "out").rows().to_pylist()
     pairs = [(row["position"], row["subscription"]) for row in rows]
     assert pairs == [(position, number) for position in positions for number in (1, 2)]
 

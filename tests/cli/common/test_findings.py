@@ -5,11 +5,11 @@ import json
 import pytest
 
 from rove.cli.common.findings import show
-from rove.serve.doctor import Finding
+from rove.serve.doctor import DoctorFinding
 
 FINDINGS = [
-    Finding("disk", "ok", "12 GB free"),
-    Finding("limits", "problem", "too few files", "raise it"),
+    DoctorFinding("disk", "ok", "12 GB free"),
+    DoctorFinding("limits", "problem", "too few files", "raise it"),
 ]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from rove.cli import main
 from rove.client import sync
-from rove.serve.config import Config, DataSettings, ListenSettings
+from rove.serve.settings import Config, DataSettings, ListenSettings
 from tests.serve.conftest import Running, three_policies
 
 KEEPS = "def arrived(m, me):\n    return keep(m, 'NO2') if m.NO2 > 40 else None\n"

@@ -22,7 +22,8 @@ from rove.pipeline.jobs.status import StepReport, statuses
 from rove.pipeline.lake.data_source import whole
 from rove.pipeline.lake.log import Lake as ReadLake
 from rove.pipeline.spark.session import SparkSettings
-from rove.serve.config import (
+from rove.serve.passwords import set_password
+from rove.serve.settings import (
     AccessSettings,
     Channel,
     Config,
@@ -30,7 +31,6 @@ from rove.serve.config import (
     LakeSettings,
     ListenSettings,
 )
-from rove.serve.passwords import set_password
 from tests.effort import PATIENCE_S
 from tests.interop.by_hand import Batches, HandMatch
 from tests.serve.conftest import Running

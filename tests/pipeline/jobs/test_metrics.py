@@ -26,9 +26,9 @@ from rove.pipeline.jobs.metrics import FILES_MAX, JOB, RollupReport, run_job, ru
 from rove.pipeline.jobs.registry import run_jobs
 from rove.pipeline.jobs.status import Reporter
 from rove.pipeline.lake.log import Lake
-from rove.serve.config import Channel, Config, DataSettings, ListenSettings
-from rove.serve.config import LakeSettings as LakeSettings
 from rove.serve.disk.lake import LakeAppender as LakeFolder
+from rove.serve.settings import Channel, Config, DataSettings, ListenSettings
+from rove.serve.settings import LakeSettings as LakeSettings
 from tests.effort import PATIENCE_S
 from tests.serve.conftest import Running
 

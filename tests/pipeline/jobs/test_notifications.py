@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from rove.lake.delta import Table
+from rove.lake.delta import DeltaTable
 from rove.lake.files import NewFile, write_file
 from rove.lake.storage import LakeError
 from rove.pipeline.jobs import notifications as module
@@ -44,7 +44,7 @@ def commit(output: MatchOutput, last: int, *buckets: int) -> None:
 
 
 def positions(output: MatchOutput) -> list[int]:
-    return sorted(Table(output.uri).rows(["position"])["position"].to_pylist())
+    return sorted(DeltaTable(output.uri).rows(["position"])["position"].to_pylist())
 
 
 def test_what_is_done_is_known_again(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_what_is_done_is_known_again(tmp_path: Path) -> None:
     assert (again.position, again.done, again.sequence) == (30, 30, 30)
     assert again.states == output.states
     assert set(again.states) == {0, 1}
-    assert Table(states_uri(again.uri)).rows()["position"].to_pylist() == [20, 20]
+    assert DeltaTable(states_uri(again.uri)).rows()["position"].to_pylist() == [20, 20]
     assert found_position(tmp_path) == 30
 
 
@@ -149,6 +149,6 @@ def test_whoever_is_killed_leaves_a_whole_number_of_batches(tmp_path: Path) -> N
         output = MatchOutput(tmp_path)
         assert output.position - output.done in (0, 1)
         assert positions(output) == list(range(output.position + 1))
-        state: dict[str, Any] = Table(states_uri(output.uri)).rows().to_pylist()[0]
+        state: dict[str, Any] = DeltaTable(states_uri(output.uri)).rows().to_pylist()[0]
         assert state["position"] == output.done
         done = output.done

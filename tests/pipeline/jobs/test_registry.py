@@ -16,7 +16,7 @@ import pytest
 
 from rove.bench.pipeline.feed import Feed, publish_some
 from rove.errors import UsageError
-from rove.lake.delta import Table as DeltaTable
+from rove.lake.delta import DeltaTable
 from rove.lake.log import open_for_writing
 from rove.metrics.database import Database, DatabaseError
 from rove.pipeline.jobs import registry as jobs

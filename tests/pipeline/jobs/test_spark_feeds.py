@@ -10,15 +10,15 @@ import pytest
 
 from rove.bench.pipeline.feed import Feed
 from rove.broker.storage.records import LogRow
-from rove.lake.delta import Table
+from rove.lake.delta import DeltaTable
 from rove.lake.log import open_for_writing
 from rove.pipeline.jobs import spark_feeds
 from rove.pipeline.jobs.spark_feeds import (
     PIECE_BITS,
-    FeedBatch,
-    FeedNotification,
     FeedOffset,
     FeedReader,
+    NotificationBatch,
+    SparkNotification,
 )
 from rove.pipeline.lake.log import Event, Lake
 from rove.pipeline.lake.snapshots import SubscriptionSnapshot, save
@@ -44,14 +44,14 @@ class Case:
         self.batches = Batches(folder / "out")
         self.reader = FeedReader(folder / "out", Lake(folder / "lake"))
 
-    def plain(self, after: int = 0) -> list[FeedNotification]:
+    def plain(self, after: int = 0) -> list[SparkNotification]:
         return in_order(self.reader.batches(FeedOffset(after, 10**9)))
 
-    def ranked(self, after: int = 0) -> list[FeedNotification]:
+    def ranked(self, after: int = 0) -> list[SparkNotification]:
         return in_order(self.reader.batches(FeedOffset(10**15, after)))
 
 
-def in_order(batches: Iterable[FeedBatch]) -> list[FeedNotification]:
+def in_order(batches: Iterable[NotificationBatch]) -> list[SparkNotification]:
     return [one for batch in batches for one in batch.found]
 
 
@@ -72,7 +72,7 @@ def test_a_publication_comes_with_all_that_it_meets(case: Case) -> None:
     case.batches.commit(30, rows((PLAIN, 9), (LIVE, 8), (PLAIN, 8)), rows((OTHER, 9), (LIVE, 9)))
     first, second = case.plain()
     assert (first.sequence, first.subscriptions) == (at(8), [PLAIN])
-    assert second == FeedNotification(
+    assert second == SparkNotification(
         sequence=at(9),
         subscriptions=[PLAIN, OTHER],
         topic="air/9",
@@ -186,7 +186,7 @@ def test_compaction_changes_no_number(case: Case) -> None:
         )
     plain, ranked = case.plain(), case.ranked()
     assert (len(plain), len(ranked)) == (40, 40)
-    table = Table(case.reader.uri)
+    table = DeltaTable(case.reader.uri)
     table.compact(1_000_000)
     assert table.files().num_rows == 1
     assert (case.plain(), case.ranked()) == (plain, ranked)

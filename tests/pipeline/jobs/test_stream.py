@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rove.bench.pipeline.feed import Feed, publish_some
-from rove.lake.delta import Table
+from rove.lake.delta import DeltaTable
 from rove.lake.storage import Location, MissingFileError
 from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
@@ -74,7 +74,7 @@ def as_notifications(found: Any) -> list[Notification]:
 
 
 def result(location: Location) -> list[Notification]:
-    found = as_notifications(Table(location).rows())
+    found = as_notifications(DeltaTable(location).rows())
     assert len(found) == len(set(found)), "something is there twice"
     return found
 
@@ -138,7 +138,7 @@ def test_nothing_found_is_no_file(tmp_path: Path) -> None:
 def test_a_file_that_a_task_does_not_find_is_an_error(tmp_path: Path) -> None:
     """It does not count as expired: an executor that does not see the lake would lose its rows."""
     lost = Slice(-1, 9, str(tmp_path), (SliceFile("gone.parquet"),))
-    with pytest.raises(MissingFileError, match=r"gone.parquet is not to be found on"):
+    with pytest.raises(MissingFileError, match=r"gone.parquet was not found on"):
         match_slice(MatchTask(slice=lost, index=IndexSpec(), out=str(tmp_path)))
 
 

@@ -18,7 +18,8 @@ from rove.pipeline.lake.versions import (
     from_table,
     state_variables,
 )
-from rove.serve.config import (
+from rove.serve.passwords import set_password
+from rove.serve.settings import (
     AccessSettings,
     Channel,
     Config,
@@ -26,7 +27,6 @@ from rove.serve.config import (
     LakeSettings,
     ListenSettings,
 )
-from rove.serve.passwords import set_password
 from tests.serve.conftest import Running
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rove.pipeline.lake.segments import write_segments
+from rove.pipeline.lake.replay import write_segments
 from rove.pipeline.lake.versions import FOR_EVER, Version
 from rove.pipeline.matching.index_files import IndexFileError, open_index, write_index
 from rove.pipeline.matching.topic_filters import NO_FILTER

@@ -12,7 +12,7 @@ from rove.lang import RankedWindow, parse
 from rove.pipeline.lake.version_index import RANKED_ROWS
 from rove.pipeline.ranked.buckets import RankingError, run_bucket
 from rove.pipeline.ranked.ranking import rank, rank_rows
-from rove.pipeline.spark.sql import ddl
+from rove.pipeline.spark.dialect import ddl
 from tests.effort import some
 from tests.interop.by_state import index_of
 from tests.interop.recorded import Recording

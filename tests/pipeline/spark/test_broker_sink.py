@@ -19,7 +19,7 @@ from rove.pipeline.spark.broker_sink import (
     SinkOptions,
     publications,
 )
-from rove.serve.config import Config, DataSettings, ListenSettings
+from rove.serve.settings import Config, DataSettings, ListenSettings
 from tests.effort import PATIENCE_S
 from tests.serve.conftest import Running
 

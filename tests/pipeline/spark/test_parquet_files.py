@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PythonException
 
-from rove.lake.delta import Table
+from rove.lake.delta import DeltaTable
 from rove.lake.files import write_file
 from rove.lake.storage import LakeError
 from rove.pipeline.matching.dataframes import match
@@ -68,7 +68,7 @@ def test_a_file_and_a_delta_table(spark: Any, tmp_path: Path, folder: Path) -> N
     one = ParquetFiles(spark, folder / "two.parquet", columns=["id", "x"])
     assert match(one, ["x > 200"]).count() == 100
     rows = pa.table({"id": [1, 2], "x": [1.0, 9.0]})
-    table = Table.for_writing(tmp_path / "delta", rows.schema, [], {})
+    table = DeltaTable.for_writing(tmp_path / "delta", rows.schema, [], {})
     kept, _ = (write_file(table.uri, rows) for _ in range(2))
     table.commit("job", 1, [kept])
     committed = ParquetFiles(spark, tmp_path / "delta")

@@ -14,10 +14,10 @@ from rove.pipeline.lake.log import Lake
 from rove.pipeline.tables.backtest import (
     BacktestCost,
     BacktestError,
+    BacktestQuery,
     BacktestReport,
     CountByBits,
     ExampleNotification,
-    Question,
     backtest,
 )
 from rove.pipeline.tables.backtest_sources import BacktestSource, LakeSource, TableSource
@@ -33,8 +33,8 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Past:
     return Past(tmp_path_factory.mktemp("past"))
 
 
-def question(text: str, **more: Any) -> Question:
-    return Question(**{"text": text, "since": SINCE, "until": UNTIL, "me": ME, **more})
+def question(text: str, **more: Any) -> BacktestQuery:
+    return BacktestQuery(**{"text": text, "since": SINCE, "until": UNTIL, "me": ME, **more})
 
 
 def hours(ats: Sequence[float]) -> dict[int, int]:

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from rove.broker.storage.records import LogRow
-from rove.lake import delta, upkeep
+from rove.lake import compaction, delta
 from rove.pipeline.tables.commits import ChannelTables, ingestions
 from rove.pipeline.tables.ingest import ingest
 from rove.pipeline.tables.quality import AttributeRule, QualityRules, RuleBook
@@ -77,10 +77,10 @@ def test_killed_between_its_commits_the_next_one_does_the_rest(
 ) -> None:
     """Of quality, rejected and data, in this order, so many are made."""
     add(tmp_path, 1, 20)
-    commit = delta.Table.commit
+    commit = delta.DeltaTable.commit
     made: list[str] = []
 
-    def dies(self: delta.Table, *given: Any, **named: Any) -> bool:
+    def dies(self: delta.DeltaTable, *given: Any, **named: Any) -> bool:
         if len(made) == survives:
             raise KilledError
         made.append(self.uri.rpartition("/")[2])
@@ -88,7 +88,7 @@ def test_killed_between_its_commits_the_next_one_does_the_rest(
 
     publish(tmp_path, 21, 40)
     with monkeypatch.context() as patch:
-        patch.setattr(delta.Table, "commit", dies)
+        patch.setattr(delta.DeltaTable, "commit", dies)
         if survives < 3:
             with pytest.raises(KilledError):
                 ingest(None, tmp_path / "lake", tmp_path / "tables", rules=RULES)
@@ -98,7 +98,7 @@ def test_killed_between_its_commits_the_next_one_does_the_rest(
     # A reader sees all rows of an ingestion or none.
     assert sorted(content(tmp_path)) == kept_of(1, 40 if survives == 3 else 20)
     if survives:  # whoever opens it to write does the rest, even if others have compacted
-        delta.Table(tmp_path / "tables" / "air" / "quality").compact(10**6)
+        delta.DeltaTable(tmp_path / "tables" / "air" / "quality").compact(10**6)
         ChannelTables(tmp_path / "tables", TableSchema("air"))
         assert sorted(content(tmp_path)) == kept_of(1, 40)
     add(tmp_path, 41, 60)
@@ -112,7 +112,7 @@ def test_a_last_ingestion_that_nobody_knows_any_more_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(tmp_path, 1, 20)
-    monkeypatch.setattr(delta.Table, "last_info", lambda *_: None)
+    monkeypatch.setattr(delta.DeltaTable, "last_info", lambda *_: None)
     ChannelTables(tmp_path / "tables", TableSchema("air"))
     monkeypatch.setattr(ChannelTables, "_finish", lambda *_: None)
     add(tmp_path, 21, 40)
@@ -123,7 +123,7 @@ def test_a_last_ingestion_that_nobody_knows_any_more_is_told(
 def test_ingestions_are_numbered_and_say_in_which_hours_they_kept_rows(tmp_path: Path) -> None:
     add(tmp_path, 1, 9)
     add(tmp_path, 11, 19, day=2)
-    quality = delta.Table(Table(tmp_path / "tables", "air").uri_of("quality"))
+    quality = delta.DeltaTable(Table(tmp_path / "tables", "air").uri_of("quality"))
     found = ingestions(quality, -1, ["position", "hours"]).sort_by("number").to_pylist()
     days = [[f"{hour:%d %H}" for hour in each["hours"]] for each in found]
     assert [(each["number"], each["position"]) for each in found] == [(0, 9), (1, 19)]
@@ -136,7 +136,7 @@ def test_ingestions_are_numbered_and_say_in_which_hours_they_kept_rows(tmp_path:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "SMALL_FILES_MAX", SMALL_FILES_MAX)
+    monkeypatch.setattr(compaction, "NEWEST_FILES_MAX", SMALL_FILES_MAX)
 
 
 def by_place(folder: Path) -> Counter[tuple[str, str]]:
@@ -155,7 +155,7 @@ def test_as_it_runs_files_stay_few_and_rows_as_they_are(tmp_path: Path) -> None:
     table = Table(tmp_path / "tables", "air")
     assert table.counts() == {"in": 200, "out": 180, "range:x": 20}
     for part in ("rejected", "quality"):
-        assert delta.Table(table.uri_of(part)).files().num_rows <= SMALL_FILES_MAX
+        assert delta.DeltaTable(table.uri_of(part)).files().num_rows <= SMALL_FILES_MAX
     add(tmp_path, 201, 220, day=1)
     over = {place: files for place, files in by_place(tmp_path).items() if place[0] == "2026-11-16"}
     assert set(over.values()) == {1}  # of a day that is over
@@ -190,8 +190,8 @@ def test_replaced_files_stay_for_readers_and_then_go(
         add(tmp_path, number * 20 + 1, number * 20 + 20)
     assert on_disk() > 10
     assert sum(by_place(tmp_path).values()) == 3
-    at_once = {**upkeep.CONFIGURATION, "delta.deletedFileRetentionDuration": "interval 0 hours"}
-    monkeypatch.setattr(upkeep, "CONFIGURATION", at_once)
+    at_once = {**compaction.CONFIGURATION, "delta.deletedFileRetentionDuration": "interval 0 hours"}
+    monkeypatch.setattr(compaction, "CONFIGURATION", at_once)
     for number in range(SMALL_FILES_MAX + 1):
         add(tmp_path / "hasty", number * 20 + 1, number * 20 + 20)
     assert len(list((tmp_path / "hasty" / "tables" / "air" / "data").rglob("part-*"))) == 3

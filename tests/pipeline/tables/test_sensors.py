@@ -290,7 +290,7 @@ class World:
 
     def files(self, channel: str = "air") -> dict[str, str]:
         """Those that count, with the first hour that each has."""
-        listed = delta.Table(self.out / "1000m-1h" / channel).files()
+        listed = delta.DeltaTable(self.out / "1000m-1h" / channel).files()
         starts = (f"{start:%d %H}" for start in listed["min.start"].to_pylist())
         return dict(zip(listed["path"].to_pylist(), starts, strict=True))
 
@@ -398,7 +398,7 @@ def test_a_run_that_was_killed_leaves_nothing_that_counts(spark: Any, tmp_path: 
         raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delta.Table, "commit", killed)  # its files are written by then
+        patch.setattr(delta.DeltaTable, "commit", killed)  # its files are written by then
         with pytest.raises(Killed):
             world.run(spark)
     assert list(world.out.rglob("part-*"))

@@ -160,7 +160,7 @@ def test_a_table_that_is_not_there_is_an_error_that_says_what_to_do(tmp_path: Pa
 
 
 def test_a_table_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    delta.Table.for_writing(tmp_path / "air" / "data", pa.schema([("x", pa.int64())]), [], {})
+    delta.DeltaTable.for_writing(tmp_path / "air" / "data", pa.schema([("x", pa.int64())]), [], {})
     with pytest.raises(TablesError, match="air/data is no table of `rove pipeline ingest`"):
         Table(tmp_path, "air").schema()
 

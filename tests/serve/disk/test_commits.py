@@ -92,8 +92,8 @@ def test_a_file_without_a_record_is_damaged(tmp_path: Path, data: bytes) -> None
     (tmp_path / FILE_NAME).write_bytes(data)
     with pytest.raises(CommitsError, match=r"rove\.commits is damaged: it holds no valid record"):
         recorded(tmp_path)
-    assert "cannot be told" in check_commits(tmp_path, None).fault
-    assert "cannot be told" in check_commits(tmp_path, mark(3)).fault
+    assert "is unknown" in check_commits(tmp_path, None).fault
+    assert "is unknown" in check_commits(tmp_path, mark(3)).fault
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_an_old_database_is_not_taken_for_the_new_one(tmp_path: Path) -> None:
 
 def test_a_database_that_is_gone_is_missed(tmp_path: Path) -> None:
     filled(tmp_path).unlink()
-    with pytest.raises(LossError, match="lost 1 acknowledged groups of changes: it knows of no"):
+    with pytest.raises(LossError, match="lost 1 acknowledged groups of changes: it has no groups"):
         Store.open(tmp_path)
     assert not (tmp_path / DATABASE).exists()
     with Store.open(tmp_path, accept_loss=True) as store:
@@ -355,7 +355,7 @@ def test_a_record_that_is_gone_or_damaged_is_told_of(
 ) -> None:
     filled(tmp_path)
     spoil(tmp_path / FILE_NAME)
-    with pytest.raises(LossError, match=r"rove\.commits is (missing|damaged).*cannot be told; "):
+    with pytest.raises(LossError, match=r"rove\.commits is (missing|damaged).*is unknown; "):
         Store.open(tmp_path)
     with Store.open(tmp_path, accept_loss=True) as store:
         assert store.mark.losses == 1

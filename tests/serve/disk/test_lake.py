@@ -26,7 +26,7 @@ from rove.broker.storage.journal import Changes
 from rove.broker.storage.records import LogRow, encoded
 from rove.errors import RoveError
 from rove.lake import compaction, delta
-from rove.lake.log import Log
+from rove.lake.log import LakeLog
 from rove.lake.storage import NAME_BYTES_MAX, LakeError
 from rove.pipeline.lake.data_source import whole
 from rove.serve.disk import lake as lake_module
@@ -118,7 +118,7 @@ def test_odd_channels_stay_apart_and_are_read_back(tmp_path: Path) -> None:
     assert [row["channel"] for row in read(lake)] == [channel or None for channel in CHANNELS]
     assert list(tmp_path.iterdir()) == [lake], "nothing beside it"
     assert LakeAppender(lake).files == len(CHANNELS)
-    log = Log(lake)
+    log = LakeLog(lake)
     assert log.channels() == sorted(CHANNELS)
     for file in log.files("publications"):
         [position] = log.read(file)["position"].to_pylist()
@@ -264,7 +264,7 @@ def test_a_commit_that_was_flushed_is_never_taken_back(tmp_path: Path) -> None:
     spoilt.write_bytes(b"spoilt later")
     assert LakeAppender(tmp_path).last_position == 6
     with pytest.raises(LakeError, match="cannot read"):
-        whole(Log(tmp_path))
+        whole(LakeLog(tmp_path))
 
 
 @pytest.mark.parametrize("how", ["gone", "empty", "zeros", "half"])
@@ -303,7 +303,7 @@ def test_small_files_become_one_and_rows_stay_in_order(
         lake.maintain(NOON_S)
     assert lake.files <= 2 * 5
     assert positions(tmp_path) == list(range(1, 24))
-    log = Log(tmp_path)
+    log = LakeLog(tmp_path)
     for file in log.files("publications"):
         found = log.read(file)["position"].to_pylist()
         assert found == sorted(found)
@@ -320,7 +320,7 @@ def test_files_that_were_replaced_stay_for_those_who_read_them(
     lake = LakeAppender(tmp_path)
     for position in range(1, 5):
         lake.take(publications(position, position))
-    log = Log(tmp_path)
+    log = LakeLog(tmp_path)
     listed = log.files("publications")
     lake.take(publications(5, 5))
     lake.maintain(time.time())
@@ -487,7 +487,7 @@ def is_at(filler: LakeWriter, position: int) -> bool:
 def test_the_lake_says_how_far_it_is(tmp_path: Path, store: Store, writer: Writer) -> None:
     lake = LakeAppender(tmp_path / "lake", seconds_per_file=0.01)
     moving = LakeWriter(lake, store, writer)
-    log = Log(tmp_path / "lake")
+    log = LakeLog(tmp_path / "lake")
     assert log.position() == -1
     for last in (3, 9):
         submit(writer, publications(last - 2, last))
@@ -588,15 +588,16 @@ KILLED = """
     from pathlib import Path
     from rove.broker.storage.journal import Changes
     from rove.broker.storage.records import LogRow, encoded
-    from rove.serve.disk.lake import Lake, LakeWriter
+    from rove.serve.disk.lake import LakeAppender, LakeWriter
     from rove.serve.disk.store import Store, Writer
 
     folder = Path(sys.argv[1])
     store = Store.open(folder / "data", "process")
     last = int(dict(store.load("retained")).get("last", b"0"))
     writer = Writer(store)
-    Lake(folder / "first").take([(last, LogRow("publications", "", 0.0))])  # loads what it needs
-    lake = Lake(folder / "lake", rows_per_file=40, seconds_per_file=0)
+    # The first one loads the libraries.
+    LakeAppender(folder / "first").take([(last, LogRow("publications", "", 0.0))])
+    lake = LakeAppender(folder / "lake", rows_per_file=40, seconds_per_file=0)
     filler = LakeWriter(lake, store, writer)
     print("started", flush=True)
     room = threading.Semaphore(10)

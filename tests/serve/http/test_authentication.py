@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from rove.base.http import HttpError, basic_authorization
-from rove.serve.config import TlsSettings
 from rove.serve.http.authentication import HttpAuthenticator, cross_site_fault
 from rove.serve.passwords import Authenticator, Hash, Passwords
+from rove.serve.settings import TlsSettings
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from rove.broker.limits import Limits
-from rove.serve.config import AccessSettings, Channel, LakeSettings
 from rove.serve.passwords import set_password
-from rove.serve.workers.policy_settings import PolicySettings
+from rove.serve.settings import AccessSettings, Channel, LakeSettings, PolicySettings
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running
@@ -141,7 +140,7 @@ def test_large_payloads_and_full_queues(start_server: Callable[..., Running]) ->
     verdict = one(server, publication="large", client="s")
     assert checks(verdict)["text"] is None
     whys = [check["why"] for check in verdict["checks"] if check["check"] == "queue"]
-    assert "its queue is full; drop-oldest holds" in whys
+    assert "its queue is full; drop-oldest applies" in whys
 
 
 @pytest.mark.parametrize(
@@ -224,12 +223,12 @@ POLICY = """def arrived(m, me):
 
 
 WOULD: dict[str, tuple[bool | None, str]] = {
-    "as it is": (True, "would send it as it came"),
+    "as it is": (True, "would send it unchanged"),
     "other": (True, "would send another message instead"),
     "two": (True, "would send 2 messages instead"),
     "none": (False, "would send nothing"),
     "wrong": (False, "would be stopped (error): line 8: "),
-    "loop": (None, "would take too long to be asked here"),
+    "loop": (None, "would take too long to run here"),
     "picture": (None, "would have a picture made smaller first, and then decide"),
 }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rove.serve.config import Channel, LakeSettings
 from rove.serve.http.inspection import channels, clients, queues, subscriptions
+from rove.serve.settings import Channel, LakeSettings
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running

@@ -16,11 +16,10 @@ from rove.base.http import basic_authorization
 from rove.broker.context import ExpiredSession
 from rove.broker.limits import Limits
 from rove.mqtt.packets import Reason
-from rove.serve.config import AccessSettings, MatcherSettings
 from rove.serve.http.operations import OPERATIONS
 from rove.serve.http.routes import STATUSES
 from rove.serve.passwords import set_password
-from rove.serve.workers.policy_settings import PolicySettings
+from rove.serve.settings import AccessSettings, MatcherSettings, PolicySettings
 from tests.effort import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -58,8 +57,8 @@ def test_user_properties_are_attributes(server: Running) -> None:
 
 
 def test_several_topics_and_a_state(server: Running) -> None:
-    wish = [("topic", "a"), ("topic", "b"), ("filter", "x > me.x"), ("me", '{"x": 5}')]
-    with server.stream(f"/subscribe?{urlencode(wish)}") as stream:
+    wanted = [("topic", "a"), ("topic", "b"), ("filter", "x > me.x"), ("me", '{"x": 5}')]
+    with server.stream(f"/subscribe?{urlencode(wanted)}") as stream:
         for topic in "abc":
             server.post(f"/publish?topic={topic}", {"x": 5})
             server.post(f"/publish?topic={topic}", {"x": 6, "on": topic})
@@ -414,7 +413,7 @@ def test_health(server: Running) -> None:
     server.look(lambda s: setattr(s._writer, "_commit_trouble", "no room"))
     ill = server.get("/healthz")
     assert ill.status == 503
-    assert ill.json["reasons"] == ["the disk does not take what is to be kept"]
+    assert ill.json["reasons"] == ["changes cannot be written to the disk"]
 
 
 def test_clients_are_listed_in_pages(server: Running) -> None:

@@ -12,9 +12,9 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
 
-from rove.serve.config import Channel, LakeSettings
 from rove.serve.http.requests import Query
-from rove.serve.http.subscription_requests import SESSION_EXPIRY_S, wish_of
+from rove.serve.http.subscription_requests import SESSION_EXPIRY_S, request_in_query
+from rove.serve.settings import Channel, LakeSettings
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 def test_a_wish_without_a_session_is_for_the_moment() -> None:
     names = ("topic", "filter", "evolve", "engine", "qos", "me", "session", "session-expiry")
-    plain = wish_of(Query([("topic", "a")], names))
+    plain = request_in_query(Query([("topic", "a")], names))
     assert (plain.qos, plain.session, plain.properties.user) == (0, None, ())
-    kept = wish_of(Query([("topic", "a"), ("session", "s"), ("filter", "x > 1")], names))
+    kept = request_in_query(Query([("topic", "a"), ("session", "s"), ("filter", "x > 1")], names))
     assert (kept.qos, kept.session) == (1, "s")
     assert kept.properties.user == (("filter", "x > 1"),)
 
@@ -45,7 +45,7 @@ def test_another_engine_is_another_subscription(start_server: Callable[..., Runn
     assert (answer.status, "there is no engine 'flink'" in answer.text) == (400, True)
 
 
-def test_a_session_that_is_prepared_is_met_by_mqtt(server: Running) -> None:
+def test_a_session_that_is_prepared_is_made_by_mqtt(server: Running) -> None:
     server.post("/sessions/phone/subscriptions", {"topic": "a", "filter": "x > 1"})
     for number in range(4):
         server.post("/publish?topic=a", {"x": number})

@@ -20,7 +20,7 @@ from websockets.typing import Origin, Subprotocol
 from rove.broker.limits import Limits
 from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Connect
-from rove.serve.config import ListenSettings, TlsSettings
+from rove.serve.settings import ListenSettings, TlsSettings
 from tests.effort import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from rove.broker.counters import BrokerCounters
 from rove.errors import RoveError
 from rove.metrics.database import Database
-from rove.serve.config import Channel, LakeSettings, MetricsSettings
 from rove.serve.metrics.recording import wait_s
+from rove.serve.settings import Channel, LakeSettings, MetricsSettings
 from tests.effort import PATIENCE_S
 from tests.metrics.conftest import DatabaseServer, PostgreSql, serving
 from tests.serve.conftest import Running

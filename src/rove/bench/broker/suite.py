@@ -261,9 +261,9 @@ def _rows_kept(data: Path, where: str) -> int:
         waiting = sum(1 for _ in store.load("log"))
     if where == "queue":
         return queued
-    from rove.lake.log import Log
+    from rove.lake.log import LakeLog
 
-    in_lake = waiting + sum(file.rows for file in Log(data / "lake").files("publications"))
+    in_lake = waiting + sum(file.rows for file in LakeLog(data / "lake").files("publications"))
     return in_lake if where == "lake" else min(queued, in_lake)
 
 

@@ -37,7 +37,7 @@ from rove.lake.storage import filesystem
 from rove.lang.parser import parse
 from rove.pipeline.matching.pruning import PrunedExpression, ReadPlan, arrow_filter, plan
 from rove.pipeline.spark.session import SparkSettings, open_session
-from rove.pipeline.tables.backtest import BacktestReport, Question, backtest
+from rove.pipeline.tables.backtest import BacktestQuery, BacktestReport, backtest
 from rove.pipeline.tables.backtest_sources import TableSource, TimeRange
 from rove.pipeline.tables.backtest_tasks import BacktestExpression, CountTask, match_bits
 from rove.pipeline.tables.commits import ChannelTables, WriteResult
@@ -156,10 +156,10 @@ def _names(prefix: str, numbers: Any) -> pa.Array:
 # -- measuring -----------------------------------------------------------------------------------
 
 
-def question(text: str, days: int) -> Question:
+def question(text: str, days: int) -> BacktestQuery:
     """A text about the first days of the table."""
     since = datetime.combine(FIRST_DAY, datetime.min.time(), UTC).timestamp()
-    return Question(text=text, since=since, until=since + days * 86_400)
+    return BacktestQuery(text=text, since=since, until=since + days * 86_400)
 
 
 def run(spark: Any, table: Table, days: int, tell: Tell) -> Iterator[Measure]:
@@ -215,7 +215,7 @@ def check(spark: Any, history: TableSource, table: Table, text: str) -> None:
         raise WrongAnswerError(f"{text}: the backtest found {found}, the matcher {expected}")
 
 
-def planned_bytes(table: Table, asked: Question) -> int:
+def planned_bytes(table: Table, asked: BacktestQuery) -> int:
     """Of the row groups and columns that are left, by their metadata, footers included."""
     schema = table.schema()
     found: ReadPlan = plan(

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from rove.bench.measure import Measure
 from rove.bench.pipeline.feed import Feed
 from rove.errors import RoveError
-from rove.lake.delta import Table
+from rove.lake.delta import DeltaTable
 from rove.lake.log import SCHEMA, WRITER, open_for_writing
 from rove.lake.storage import Location
 from rove.pipeline.jobs.job import JobSettings
@@ -264,7 +264,7 @@ def in_order(notifications: pa.Table) -> pa.Table:
 
 def check(lake: Location, out: Location, work: Path) -> int:
     """StreamBenchError unless the table has what plain matching gives; how many."""
-    rows = Table(out).rows(NOTIFICATIONS.names).cast(NOTIFICATIONS)
+    rows = DeltaTable(out).rows(NOTIFICATIONS.names).cast(NOTIFICATIONS)
     found, expected = in_order(rows), plain(lake, work)
     if not found.equals(expected):
         raise StreamBenchError(

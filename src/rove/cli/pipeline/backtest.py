@@ -20,7 +20,7 @@ from rove.lang.normal_form import accepted_form
 from rove.mqtt.topics import filter_fault, split_shared
 
 if TYPE_CHECKING:
-    from rove.pipeline.tables.backtest import BacktestReport, Question
+    from rove.pipeline.tables.backtest import BacktestQuery, BacktestReport
 
 _EXAMPLES_MAX: Final = 1_000
 
@@ -86,8 +86,8 @@ def as_json(report: BacktestReport) -> dict[str, object]:
     }
 
 
-def _question(arguments: argparse.Namespace, now: float) -> Question:
-    from rove.pipeline.tables.backtest import Question
+def _question(arguments: argparse.Namespace, now: float) -> BacktestQuery:
+    from rove.pipeline.tables.backtest import BacktestQuery
 
     fault = filter_fault(arguments.topic) if arguments.topic else None
     if fault:
@@ -99,7 +99,7 @@ def _question(arguments: argparse.Namespace, now: float) -> Question:
     if arguments.plot is not None and arguments.plot.suffix != ".png":
         raise UsageError(f"--plot draws PNG files; {arguments.plot} is called otherwise")
     accepted_at = arguments.accepted_at
-    return Question(
+    return BacktestQuery(
         text=read_text(arguments.text),
         against=arguments.against,
         since=moment_of(arguments.since, "--since", now),
@@ -111,7 +111,7 @@ def _question(arguments: argparse.Namespace, now: float) -> Question:
     )
 
 
-def _asked(arguments: argparse.Namespace, question: Question) -> BacktestReport:
+def _asked(arguments: argparse.Namespace, question: BacktestQuery) -> BacktestReport:
     from rove.pipeline.spark.session import open_session
     from rove.pipeline.tables.backtest import backtest
     from rove.pipeline.tables.backtest_sources import open_source

@@ -32,7 +32,7 @@ from rove.client.client import Published
 from rove.errors import RoveError
 from rove.lake.storage import Location, child, folder_of, resolved
 from rove.mqtt.packets import Reason
-from rove.pipeline.jobs.spark_feeds import FeedNotification, FeedOffset, FeedReader, position_of
+from rove.pipeline.jobs.spark_feeds import FeedOffset, FeedReader, SparkNotification, position_of
 from rove.pipeline.jobs.status import StepReport
 from rove.pipeline.lake.log import Lake
 
@@ -124,7 +124,7 @@ class _Packet(msgspec.Struct):
 
     feed: str
     after: int
-    notifications: list[FeedNotification] = []
+    notifications: list[SparkNotification] = []
 
 
 class Deliverer:
@@ -242,7 +242,7 @@ class Deliverer:
 
     # -- sending -------------------------------------------------------------------------------
 
-    async def _send_all(self, feed: str, found: Iterable[FeedNotification]) -> float:
+    async def _send_all(self, feed: str, found: Iterable[SparkNotification]) -> float:
         """Send notifications in packets; returns when the last of them was published."""
         packet = _Packet(feed, self._last[feed])
         size = pairs = 0
@@ -264,7 +264,7 @@ class Deliverer:
             await self._send(packet)
         return at
 
-    def _fitting(self, one: FeedNotification) -> FeedNotification:
+    def _fitting(self, one: SparkNotification) -> SparkNotification:
         """The notification, or only its sequence if no packet can hold it."""
         if one.sequence not in self._too_large:
             return one
@@ -291,7 +291,7 @@ class Deliverer:
         return receipt.result()
 
 
-def _size_of(one: FeedNotification) -> int:
+def _size_of(one: SparkNotification) -> int:
     """The approximate size in a packet: the payload in base64, numbers, names."""
     user = sum(len(name) + len(value) + 8 for name, value in one.user)
     return 200 + len(one.payload) * 4 // 3 + len(one.topic) + user + 12 * len(one.subscriptions)

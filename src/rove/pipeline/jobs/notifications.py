@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from rove.errors import RoveError
 from rove.lake.compaction import compact_where_many
-from rove.lake.delta import MissingTableError, Table
+from rove.lake.delta import DeltaTable, MissingTableError
 from rove.lake.files import NewFile
 from rove.lake.log import NOTHING
 from rove.lake.storage import Location, child, clear, folder_of, open_parquet, resolved, shown
@@ -72,14 +72,14 @@ class MatchOutput:
         self.uri = resolved(location)
         self._start = start
         _refuse_old_layout(self.uri)
-        self._found = Table.for_writing(self.uri, SCHEMA, (), _KEPT)
-        self._states = Table.for_writing(states_uri(self.uri), STATES, (), _STATES_KEPT)
+        self._found = DeltaTable.for_writing(self.uri, SCHEMA, (), _KEPT)
+        self._states = DeltaTable.for_writing(states_uri(self.uri), STATES, (), _STATES_KEPT)
         self.states: dict[int, str] = {
             bucket: path for path in _paths(self._states) for bucket in _buckets(self.uri, path)
         }
         """The file of each bucket."""
         self._tidied_s = -TIDY_EVERY_S
-        self._tidying: tuple[Table, Table] | None = None
+        self._tidying: tuple[DeltaTable, DeltaTable] | None = None
         clear(self.uri, SCRATCH_FOLDER)
 
     @property
@@ -129,7 +129,7 @@ class MatchOutput:
             return
         self._tidied_s = now_s
         if self._tidying is None:
-            self._tidying = (Table(self.uri), Table(states_uri(self.uri)))
+            self._tidying = (DeltaTable(self.uri), DeltaTable(states_uri(self.uri)))
             for table in self._tidying:
                 table.vacuum(orphans=True)  # left by killed tasks
         found, states = self._tidying
@@ -139,7 +139,7 @@ class MatchOutput:
             found.vacuum()
         states.vacuum()
 
-    def _number(self, table: Table) -> int:
+    def _number(self, table: DeltaTable) -> int:
         found = table.number(WRITER)
         return self._start if found is None else found
 
@@ -156,7 +156,7 @@ def states_uri(uri: str) -> str:
     return child(uri, STATES_FOLDER)
 
 
-def _paths(table: Table) -> list[str]:
+def _paths(table: DeltaTable) -> list[str]:
     return [unquote(path) for path in table.files()["path"].to_pylist()]
 
 
@@ -169,6 +169,6 @@ def _buckets(uri: str, path: str) -> list[int]:
 def found_position(location: Location) -> int:
     """The position up to which notifications are committed; NOTHING if there is no table."""
     with contextlib.suppress(MissingTableError):
-        number = Table(location).number(WRITER)
+        number = DeltaTable(location).number(WRITER)
         return NOTHING if number is None else number
     return NOTHING

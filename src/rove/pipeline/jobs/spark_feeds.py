@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rove.lake.delta import MissingTableError, Table
+from rove.lake.delta import DeltaTable, MissingTableError
 from rove.lake.storage import Location, open_parquet, resolved
 from rove.pipeline.jobs.notifications import RANKED, SCHEMA, WRITER
 from rove.pipeline.lake import snapshots
@@ -52,7 +52,7 @@ Numbers = NDArray[np.int64]
 _NOTHING_FOUND: Final = SCHEMA.empty_table().select(list(_COLUMNS))
 
 
-class FeedNotification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SparkNotification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A publication and the subscriptions that it matches, as it is sent to the broker."""
 
     sequence: int
@@ -77,10 +77,10 @@ class FeedOffset(NamedTuple):
     ranked: int = 0
 
 
-class FeedBatch(NamedTuple):
+class NotificationBatch(NamedTuple):
     """The next notifications of a feed; `end` is the offset after them."""
 
-    found: Iterator[FeedNotification]
+    found: Iterator[SparkNotification]
     is_ranked: bool
     end: FeedOffset
     position: int
@@ -97,7 +97,7 @@ class FeedReader:
         self.lost = 0
         """Publications that are no longer in the lake."""
         self._lake = lake
-        self._table: Table | None = None
+        self._table: DeltaTable | None = None
         self._plain: set[int] = set()
         self._ranked: set[int] = set()
         self._read_up_to = NOTHING
@@ -114,7 +114,7 @@ class FeedReader:
         table = self._opened()
         return table is not None and (is_new or table.has_newer())
 
-    def batches(self, offset: FeedOffset) -> Iterator[FeedBatch]:
+    def batches(self, offset: FeedOffset) -> Iterator[NotificationBatch]:
         """The notifications after an offset, in order: plain ones, then ranked ones."""
         table = self._opened()
         if table is None:
@@ -136,10 +136,10 @@ class FeedReader:
                 yield self._ranked_batch(first, high, offset_after, last)
                 first = high
 
-    def _opened(self) -> Table | None:
+    def _opened(self) -> DeltaTable | None:
         if self._table is None:
             try:
-                self._table = Table(self.uri)
+                self._table = DeltaTable(self.uri)
             except MissingTableError:
                 return None
         return self._table
@@ -162,17 +162,19 @@ class FeedReader:
                 (self._ranked if is_ranked(one.text) else self._plain).add(one.number)
         self._read_up_to = max(self._read_up_to, up_to)
 
-    def _plain_batch(self, after: int, up_to: int, offset: FeedOffset) -> FeedBatch:
+    def _plain_batch(self, after: int, up_to: int, offset: FeedOffset) -> NotificationBatch:
         table, rows = self._read("position", after, up_to, self._plain)
         table = table.filter(pc.is_null(table["sequence"]))
         found = self._plain_notifications(table, offset.plain)
         end = FeedOffset((up_to + 1) << PIECE_BITS, offset.ranked)
-        return FeedBatch(found, False, end, up_to, rows)
+        return NotificationBatch(found, False, end, up_to, rows)
 
-    def _ranked_batch(self, after: int, up_to: int, offset: FeedOffset, last: int) -> FeedBatch:
+    def _ranked_batch(
+        self, after: int, up_to: int, offset: FeedOffset, last: int
+    ) -> NotificationBatch:
         table, rows = self._read("sequence", after, up_to, self._ranked)
         found = self._ranked_notifications(table.sort_by("sequence"))
-        return FeedBatch(found, True, FeedOffset(offset.plain, up_to), last, rows)
+        return NotificationBatch(found, True, FeedOffset(offset.plain, up_to), last, rows)
 
     # -- from the table ------------------------------------------------------------------------
 
@@ -218,7 +220,7 @@ class FeedReader:
 
     # -- in order ------------------------------------------------------------------------------
 
-    def _plain_notifications(self, table: pa.Table, after: int) -> Iterator[FeedNotification]:
+    def _plain_notifications(self, table: pa.Table, after: int) -> Iterator[SparkNotification]:
         subscriptions, positions = (table[name].to_numpy() for name in _COLUMNS[:2])
         order = np.lexsort((subscriptions, positions))
         positions, subscriptions = positions[order], subscriptions[order]
@@ -234,13 +236,13 @@ class FeedReader:
                     numbers = subscriptions[begin:end].tolist()
                     yield from _parts(position, numbers, publication, after)
 
-    def _ranked_notifications(self, table: pa.Table) -> Iterator[FeedNotification]:
+    def _ranked_notifications(self, table: pa.Table) -> Iterator[SparkNotification]:
         for first in range(0, table.num_rows, LOOK_UP_MAX):
             rows = table.slice(first, LOOK_UP_MAX)
             publications = self._look_up(np.unique(rows["position"].to_numpy()))
             for row in rows.to_pylist():
                 if (publication := publications.get(row["position"])) is not None:
-                    yield FeedNotification(
+                    yield SparkNotification(
                         sequence=row["sequence"],
                         subscriptions=[row["subscription"]],
                         score=row["score"],
@@ -279,12 +281,12 @@ def position_of(sequence: int) -> int:
 
 def _parts(
     position: int, numbers: list[int], publication: dict[str, Any], after: int
-) -> Iterator[FeedNotification]:
+) -> Iterator[SparkNotification]:
     for piece, first in enumerate(range(0, len(numbers), PIECE_SUBSCRIPTIONS)):
         sequence = (position << PIECE_BITS) + piece + 1
         if sequence > after:
             some = numbers[first : first + PIECE_SUBSCRIPTIONS]
-            yield FeedNotification(
+            yield SparkNotification(
                 sequence=sequence, subscriptions=some, position=position, **publication
             )
 

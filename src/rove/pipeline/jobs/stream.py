@@ -51,10 +51,10 @@ from rove.lake.storage import (
     child,
     filesystem,
     folder_of,
+    lake_errors,
     open_parquet,
     remove,
     shown,
-    told,
 )
 from rove.pipeline.jobs.notifications import SCHEMA, SCRATCH_FOLDER, STATES, MatchOutput, states_uri
 from rove.pipeline.jobs.status import StepReport
@@ -65,8 +65,8 @@ from rove.pipeline.lake.log import Event, Lake
 from rove.pipeline.lake.snapshots import SubscriptionSnapshot
 from rove.pipeline.lake.version_index import RANKED_ROWS, IndexSpec, opened
 from rove.pipeline.ranked.buckets import is_ranked, run_bucket
+from rove.pipeline.spark.dialect import check_streams
 from rove.pipeline.spark.executors import folder_of_process
-from rove.pipeline.spark.older_spark import check_streams
 from rove.pipeline.spark.workers import run_each
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _write_scratch(out: str, rows: pa.Table) -> tuple[str | None, dict[int, int]
     if not buckets:
         return None, {}
     path = f"{SCRATCH_FOLDER}/{uuid.uuid4().hex}.parquet"
-    with told(f"cannot write {shown(child(out, path))}"):
+    with lake_errors(f"cannot write {shown(child(out, path))}"):
         if (folder := folder_of(out)) is not None:
             (folder / path).parent.mkdir(exist_ok=True)
         with (

@@ -41,13 +41,13 @@ from rove.lake.log import (
     KINDS,
     NOTHING,
     SCHEMA,
-    Log,
+    LakeLog,
     LogFile,
     in_order,
     read_within,
 )
 from rove.lake.storage import open_parquet, resolved
-from rove.pipeline.spark.older_spark import check_spark, check_streams
+from rove.pipeline.spark.dialect import check_spark, check_streams
 
 try:
     from pyspark.sql.datasource import (
@@ -77,8 +77,8 @@ except ImportError:  # where `check_streams` refuses what needs them
     ReadAllAvailable = ReadLimit = ReadMaxRows = SupportsTriggerAvailableNow = object
 
 from rove.pipeline.spark.broker_sink import BrokerStreamWriter, BrokerWriter, SinkOptions
+from rove.pipeline.spark.dialect import ddl
 from rove.pipeline.spark.executors import check_executors
-from rove.pipeline.spark.sql import ddl
 
 NAME: Final = "rove"
 BEGINNING: Final = NOTHING
@@ -193,7 +193,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
         """The first and the last day."""
         return msgspec.json.decode(self.days, type=tuple[str, str]) if self.days else None
 
-    def files(self, lake: Log, after: int, up_to: int) -> list[LogFile]:
+    def files(self, lake: LakeLog, after: int, up_to: int) -> list[LogFile]:
         return lake.files(self.kind, after, up_to, self.among, self.between)
 
     def partitions(self, files: Iterable[LogFile], after: int, up_to: int) -> list[InputPartition]:
@@ -258,7 +258,7 @@ class LakeReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        lake = Log(options.lake)
+        lake = LakeLog(options.lake)
         up_to = min(lake.position(), options.end)
         files = [
             file
@@ -278,7 +278,7 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._lake = Log(options.lake)
+        self._lake = LakeLog(options.lake)
         self._target: int | None = None
         self._listed: tuple[int, int, list[LogFile]] = (BEGINNING, BEGINNING, [])
 
@@ -380,7 +380,9 @@ def _ends(file: LogFile, name: str) -> tuple[Any, Any]:
     return None, None
 
 
-def end_of_batch(lake: Log, files: Sequence[LogFile], after: int, up_to: int, rows_max: int) -> int:
+def end_of_batch(
+    lake: LakeLog, files: Sequence[LogFile], after: int, up_to: int, rows_max: int
+) -> int:
     """The position up to which there are at most `rows_max` rows; `up_to` at the latest.
 
     The row counts of files bound the number of rows; positions are read only if they exceed the
@@ -430,13 +432,13 @@ def read_slice(one: Slice, schema: pa.Schema | None = None) -> pa.Table:
     return in_order(pa.concat_tables(tables)).select(wanted.names)
 
 
-def whole(lake: Log, kind: str = "publications", up_to: int | None = None) -> pa.Table:
+def whole(lake: LakeLog, kind: str = "publications", up_to: int | None = None) -> pa.Table:
     """All rows of a kind, in order, each once."""
     names = [*COLUMNS, "subscriptions"] if kind == "notifications" else COLUMNS
     return read_slice(one_slice(lake, kind, up_to), schema_of(names))
 
 
-def one_slice(lake: Log, kind: str = "publications", up_to: int | None = None) -> Slice:
+def one_slice(lake: LakeLog, kind: str = "publications", up_to: int | None = None) -> Slice:
     """All rows of a kind as one slice."""
     sources = tuple(map(_slice_file, lake.files(kind, up_to=up_to)))
     return Slice(NOTHING, _COMPLETE if up_to is None else up_to, lake.uri, sources)

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rove.lake.log import COLUMNS, NOTHING, Log, LogFile
+from rove.lake.log import COLUMNS, NOTHING, LakeLog, LogFile
 from rove.lake.storage import LakeError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 _EVENT: Final = msgspec.json.Decoder(Event)
 
 
-class Lake(Log):
+class Lake(LakeLog):
     """A broker's lake."""
 
     def last_moment(self, up_to: int) -> float:

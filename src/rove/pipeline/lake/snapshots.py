@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 import pyarrow.fs as pa_fs
 
-from rove.lake.storage import child, filesystem, read_bytes, remove, shown, told, write_whole
+from rove.lake.storage import child, filesystem, lake_errors, read_bytes, remove, shown, write_whole
 from rove.pipeline.lake.versions import Version
 
 EVENTS_MIN: Final = 10_000
@@ -64,7 +64,7 @@ def _path(position: int) -> str:
 
 
 def _positions(uri: str) -> list[int]:
-    with told(f"cannot list the snapshots in {shown(uri)}"):
+    with lake_errors(f"cannot list the snapshots in {shown(uri)}"):
         selector = pa_fs.FileSelector(_FOLDER, allow_not_found=True)
         listed = filesystem(uri).get_file_info(selector)
     names = (_NAME.fullmatch(one.base_name) for one in listed if one.is_file)

@@ -50,11 +50,10 @@ from rove.pipeline.matching.index import (
 )
 from rove.pipeline.matching.table_check import MatchingError, uses_of
 from rove.pipeline.matching.topic_filters import Longs, matches_among
+from rove.pipeline.spark.dialect import check_spark, quoted
 from rove.pipeline.spark.executors import TaskFile
-from rove.pipeline.spark.older_spark import check_spark
 from rove.pipeline.spark.parquet_files import ParquetFiles
 from rove.pipeline.spark.session import ARROW_BYTES
-from rove.pipeline.spark.sql import quoted
 from rove.pipeline.spark.workers import in_worker
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ All such files are paged files (`rove.base.paged`), so that a matcher is searche
 - `versions`: of a broker's log, between the positions where they hold (in this module): a matcher
   for plain versions, one for the conditions of ranked versions, and columns by version,
 - `segments`: the same versions, by segment of the log, before their index is built
-  (`rove.pipeline.lake.segments`),
+  (`rove.pipeline.lake.replay`),
 - `followers`: versions and the states of their subscribers (`rove.pipeline.lake.followers`).
 
 Topic filters are part of the conditions (`rove.pipeline.matching.topic_filters`). Adding an

@@ -66,7 +66,7 @@ from rove.lang.tree import (
     type_of,
 )
 from rove.lang.values import Path, previous_number
-from rove.pipeline.spark.sql import quoted
+from rove.pipeline.spark.dialect import quoted
 from rove.pipeline.tables.grid import NONE
 from rove.pipeline.tables.table import REST, TableFile, TableSchema
 

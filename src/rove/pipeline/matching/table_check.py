@@ -26,7 +26,7 @@ from rove.lang.printer import name_text
 from rove.lang.tree import Subscription
 from rove.lang.values import Path
 from rove.pipeline.matching.arrow import OBJECT, OPEN, TOPIC, kind_of, path_of
-from rove.pipeline.spark.older_spark import to_arrow_type
+from rove.pipeline.spark.dialect import to_arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -193,4 +193,4 @@ def _cure(kind: str, wanted: str) -> str:
         return "name one of its members, with a dot"
     if kind in _CASTS:
         return f"compare it with a {kind}, or cast the column: .cast('{cast}')"
-    return "no text can compare that; make a number or a string of it first"
+    return "no expression can compare that type; convert it to a number or a string first"

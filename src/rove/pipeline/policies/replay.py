@@ -33,7 +33,7 @@ from rove.base.processes import cores
 from rove.pipeline.lake.log import NOTHING, Lake
 from rove.pipeline.lake.replay import replay
 from rove.pipeline.policies.decisions import DECISIONS, ROW, DecideTask, decide
-from rove.pipeline.spark.sql import ddl
+from rove.pipeline.spark.dialect import ddl
 from rove.policy.compiler import compiled
 from rove.policy.limits import PolicyLimits
 

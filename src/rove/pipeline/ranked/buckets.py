@@ -46,9 +46,6 @@ NOTIFICATIONS: Final = pa.schema(
         ("promoted", pa.bool_()),
     ]
 )
-NOTIFICATIONS_SQL: Final = (
-    "subscription long, position long, id string, at timestamp_ltz, score double, promoted boolean"
-)
 _ROWS_MAX: Final = 100_000
 _PAIRS_MAX: Final = 2_000_000
 """Pairs in a batch for the windows; a pair takes some 100 bytes."""

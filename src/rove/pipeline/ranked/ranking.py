@@ -31,7 +31,6 @@ from rove.pipeline.matching.dataframes import map_batches
 from rove.pipeline.matching.index import Index, Subscriptions, open_index
 from rove.pipeline.ranked.buckets import (
     NOTIFICATIONS,
-    NOTIFICATIONS_SQL,
     Bucket,
     RankingError,
     is_ranked,
@@ -46,9 +45,9 @@ from rove.pipeline.ranked.ranked_tables import (
     conditions,
     ranked_texts,
 )
+from rove.pipeline.spark.dialect import ddl, quoted
 from rove.pipeline.spark.executors import TaskFile
 from rove.pipeline.spark.parquet_files import ParquetFiles
-from rove.pipeline.spark.sql import quoted
 from rove.pipeline.spark.workers import in_worker
 
 if TYPE_CHECKING:
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NOTIFICATIONS",
-    "NOTIFICATIONS_SQL",
     "RankingError",
     "is_ranked",
     "rank",
@@ -228,7 +226,7 @@ def rank_rows(
     relevant = [one for one in events if one.event != "made" or is_ranked(one.text)]
     work = _LakeWork(msgspec.msgpack.encode(relevant), buckets, until)
     together = rows.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", "position")
-    return together.mapInArrow(partial(_rank_lake, work), NOTIFICATIONS_SQL)
+    return together.mapInArrow(partial(_rank_lake, work), ddl(NOTIFICATIONS))
 
 
 class _LakeWork(msgspec.Struct, frozen=True):

@@ -47,7 +47,7 @@ import msgspec
 
 import rove
 from rove.errors import RoveError
-from rove.pipeline.spark.older_spark import check_spark
+from rove.pipeline.spark.dialect import check_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from rove.lake.files import NULL_PARTITION
 from rove.lake.storage import LakeError, child, folder_of, open_parquet
+from rove.pipeline.spark.dialect import ddl, quoted
 from rove.pipeline.spark.session import ARROW_ROWS
-from rove.pipeline.spark.sql import ddl, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

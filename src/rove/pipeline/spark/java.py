@@ -86,9 +86,9 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     )
 
 
-def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+def cache_folder() -> Path:
     """The user's cache folder."""
-    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rove"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rove"
 
 
 def class_archive_options(java: Java) -> Iterator[str]:

@@ -23,7 +23,7 @@ import msgspec
 
 from rove.errors import RoveError
 from rove.lake.storage import Location, resolved
-from rove.pipeline.spark.older_spark import check_streams
+from rove.pipeline.spark.dialect import check_streams
 from rove.pipeline.tables.file_import import first_line, ingest_rows
 from rove.pipeline.tables.ingest import IngestReport, TargetTable
 from rove.pipeline.tables.quality import RuleBook

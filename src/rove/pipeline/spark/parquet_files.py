@@ -34,10 +34,10 @@ from rove.lake.storage import (
     Location,
     child,
     filesystem,
+    lake_errors,
     open_parquet,
     resolved,
     shown,
-    told,
 )
 from rove.pipeline.spark.session import ARROW_BYTES, ARROW_ROWS
 from rove.pipeline.spark.workers import parallelism
@@ -116,7 +116,7 @@ class ParquetFiles:
         uri = resolved(location)
         is_file = uri.endswith(".parquet")
         self._uri = uri.rpartition("/")[0] if is_file else uri
-        with told(f"cannot read {shown(uri)}"):
+        with lake_errors(f"cannot read {shown(uri)}"):
             self._sizes = _listed(self._uri, uri.rpartition("/")[2] if is_file else None)
         first = next(iter(self._sizes), None)
         if first is None:
@@ -194,7 +194,7 @@ def _listed(uri: str, name: str | None) -> dict[str, int]:
 
 
 def _committed(uri: str) -> dict[str, int]:
-    files = delta.Table(uri).files()
+    files = delta.DeltaTable(uri).files()
     if any(name.startswith("partition.") for name in files.column_names):
         raise ParquetFilesError(f"{shown(uri)} has partition columns; read it by Spark")
     paths = [unquote(path) for path in files["path"].to_pylist()]

@@ -31,8 +31,8 @@ import msgspec
 from rove.base.processes import cores
 from rove.errors import RoveError, UsageError
 from rove.pipeline.spark import executors
+from rove.pipeline.spark.dialect import check_spark
 from rove.pipeline.spark.java import Java, cache_folder, class_archive_options, find_java
-from rove.pipeline.spark.older_spark import check_spark
 
 LOOPBACK: Final = "127.0.0.1"
 ARROW_ROWS: Final = 100_000

@@ -27,10 +27,10 @@ from rove.lake.storage import (
     child,
     filesystem,
     folder_of,
+    lake_errors,
     read_bytes,
     remove,
     shown,
-    told,
     write_whole,
 )
 from rove.pipeline.spark.executors import runs_here
@@ -129,7 +129,7 @@ def _newest_commit(uri: str) -> str:
     """A file that every reader of a table must see; empty for a folder of tables."""
     import pyarrow.fs as pa_fs
 
-    with told(f"cannot read {shown(uri)}"):
+    with lake_errors(f"cannot read {shown(uri)}"):
         selector = pa_fs.FileSelector(LOG_FOLDER, allow_not_found=True)
         names = [each.path for each in filesystem(uri).get_file_info(selector)]
     return max((name for name in names if name.endswith(".json")), default="")

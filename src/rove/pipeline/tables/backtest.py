@@ -34,7 +34,7 @@ from rove.lang.tree import Subscription
 from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Publish
 from rove.pipeline.matching.pruning import PrunedExpression
-from rove.pipeline.spark.sql import ddl
+from rove.pipeline.spark.dialect import ddl
 from rove.pipeline.tables.backtest_sources import BacktestSource, ChannelInput, TimeRange
 from rove.pipeline.tables.backtest_tasks import (
     BOTH,
@@ -72,7 +72,7 @@ class BacktestError(RoveError):
     """A backtest without any publications, or with an invalid period."""
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class BacktestQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of a backtest; moments in seconds since 1970."""
 
     text: str
@@ -197,56 +197,56 @@ class BacktestReport(msgspec.Struct, frozen=True):
 def backtest(
     spark: SparkSession,
     source: BacktestSource,
-    question: Question,
+    query: BacktestQuery,
     on_progress: ProgressCallback = lambda done, tasks: None,
 ) -> BacktestReport:
     """Run a backtest; LanguageError for an invalid expression, BacktestError if it is empty."""
     begun_s = time.perf_counter()
-    period = _period(question)
-    texts = [question.text, *([question.against] if question.against is not None else [])]
+    period = _period(query)
+    texts = [query.text, *([query.against] if query.against is not None else [])]
     trees = [parse(text) for text in texts]
-    expressions = _expressions(question, texts, trees)
-    parts = source.inputs(spark, period, expressions, question.topic_filter)
-    sample = max(SAMPLE, question.examples)
+    expressions = _expressions(query, texts, trees)
+    parts = source.inputs(spark, period, expressions, query.topic_filter)
+    sample = max(SAMPLE, query.examples)
     with _monitored(spark, on_progress) as monitor:
-        partials = _partials(parts, [one for one, _ in expressions], trees, question.until, sample)
+        partials = _partials(parts, [one for one, _ in expressions], trees, query.until, sample)
         found = merge_counts(partials, sample)
         publications = sum(_publications(part, found, trees) for part in parts)
     if not publications:
         first, last = source.span()
         raise BacktestError(
-            f"nothing was published from {_moment(question.since)} to {_moment(question.until)}; "
+            f"nothing was published from {_moment(query.since)} to {_moment(query.until)}; "
             f"the {source.name} goes from {first} to {last}"
         )
-    return _report(question, source, trees, parts, found, publications, monitor, begun_s)
+    return _report(query, source, trees, parts, found, publications, monitor, begun_s)
 
 
 def _moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime(at))
 
 
-def _period(question: Question) -> TimeRange:
-    if not question.since < question.until:
+def _period(query: BacktestQuery) -> TimeRange:
+    if not query.since < query.until:
         raise BacktestError(
-            f"the period from {_moment(question.since)} to {_moment(question.until)} is empty; "
+            f"the period from {_moment(query.since)} to {_moment(query.until)} is empty; "
             "--since must lie before --until"
         )
-    return TimeRange(round(question.since * 1e6), round(question.until * 1e6))
+    return TimeRange(round(query.since * 1e6), round(query.until * 1e6))
 
 
 def _expressions(
-    question: Question, texts: Sequence[str], trees: Sequence[Subscription]
+    query: BacktestQuery, texts: Sequence[str], trees: Sequence[Subscription]
 ) -> list[tuple[BacktestExpression, PrunedExpression]]:
-    accepted_at = _accepted_at(question)
-    t = (max(0.0, question.since - accepted_at), max(0.0, question.until - accepted_at))
+    accepted_at = _accepted_at(query)
+    t = (max(0.0, query.since - accepted_at), max(0.0, query.until - accepted_at))
     return [
-        (BacktestExpression(text, accepted_at, question.me), PrunedExpression(tree, t, question.me))
+        (BacktestExpression(text, accepted_at, query.me), PrunedExpression(tree, t, query.me))
         for text, tree in zip(texts, trees, strict=True)
     ]
 
 
-def _accepted_at(question: Question) -> float:
-    return question.since if question.accepted_at is None else question.accepted_at
+def _accepted_at(query: BacktestQuery) -> float:
+    return query.since if query.accepted_at is None else query.accepted_at
 
 
 # -- by Spark ------------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ def _monitored(spark: SparkSession, on_progress: ProgressCallback) -> Iterator[_
 
 
 def _report(
-    question: Question,
+    query: BacktestQuery,
     source: BacktestSource,
     trees: Sequence[Subscription],
     parts: Sequence[ChannelInput],
@@ -388,14 +388,14 @@ def _report(
 ) -> BacktestReport:
     hours = _counts(found.of("hour"))
     rows_read, bytes_read, java_s = monitor.used()
-    examples = _Examples(source, question, trees)
+    examples = _Examples(source, query, trees)
     shown = examples.shown(found)
     publishers, topics = (_most(found.of(what)) for what in ("publisher", "topic"))
     return BacktestReport(
-        text=question.text,
-        against=question.against,
-        since=question.since,
-        until=question.until,
+        text=query.text,
+        against=query.against,
+        since=query.since,
+        until=query.until,
         source=source.name,
         channels=source.channels,
         publications=publications,
@@ -439,10 +439,10 @@ class _Examples:
     """Looks up example publications, and shows them as the subscriber would get them."""
 
     def __init__(
-        self, source: BacktestSource, question: Question, trees: Sequence[Subscription]
+        self, source: BacktestSource, query: BacktestQuery, trees: Sequence[Subscription]
     ) -> None:
         self._source = source
-        self._question = question
+        self._query = query
         self._trees = trees
         self._sizes: list[int] = []
         self.bytes_read = 0
@@ -455,7 +455,7 @@ class _Examples:
             known = [self._seen(tree, one) for one in found.examples[kind]]
             if kind != SECOND:
                 self._sizes += map(_packet_bytes, known)
-            shown[name] = sorted(known[: self._question.examples], key=lambda one: one.at)
+            shown[name] = sorted(known[: self._query.examples], key=lambda one: one.at)
         return shown
 
     @property
@@ -464,8 +464,8 @@ class _Examples:
         return sum(self._sizes) / len(self._sizes) if self._sizes else 0.0
 
     def _seen(self, tree: Subscription, one: Example) -> ExampleNotification:
-        t = one.at_us / 1e6 - _accepted_at(self._question)
-        me = self._question.me
+        t = one.at_us / 1e6 - _accepted_at(self._query)
+        me = self._query.me
         found = self._source.find(one, lambda said: matches(tree, said, t, me))
         self.bytes_read += found.bytes_read
         said = {name: value for name, value in found.attributes.items() if name != "topic"}

@@ -91,7 +91,7 @@ def by_hour_of_day(report: BacktestReport) -> Series:
 def _named(report: BacktestReport, found: NDArray[np.int64]) -> Series:
     if report.against is None:
         return [("notifications", found[0])]
-    names = ("only by the first text", "only by the second text", "by both")
+    names = ("only the first expression", "only the second expression", "both")
     return list(zip(names, found, strict=True))
 
 

@@ -30,8 +30,8 @@ from rove.lang.tree import Time, parts
 from rove.pipeline.lake.log import Lake, LogFile
 from rove.pipeline.lake.version_index import AT_TYPE
 from rove.pipeline.matching.pruning import PrunedExpression, ReadPlan, plan, spark_filter
+from rove.pipeline.spark.dialect import quoted
 from rove.pipeline.spark.file_frames import frame_of_files
-from rove.pipeline.spark.sql import quoted
 from rove.pipeline.tables import table as tables
 from rove.pipeline.tables.backtest_tasks import BacktestExpression, CountTask, Example
 from rove.pipeline.tables.table import Table, TableFile, TableSchema, TableSnapshot

@@ -11,7 +11,7 @@ process is killed in between, the next one finds that `data` is behind `quality`
 commit first; a table that has the number already is not committed twice. Of two concurrent
 ingestions one is refused, because both have the same number.
 
-Each ingestion leaves small files; they are compacted as the tables grow (`rove.lake.upkeep`).
+Each ingestion leaves small files; they are compacted as the tables grow (`rove.lake.compaction`).
 
 An ingestion costs three commits, of 4 ms and some flushes of the disk each.
 """
@@ -26,7 +26,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rove.lake import delta, upkeep
+from rove.lake import compaction, delta
 from rove.lake.files import NewFile, read_columns, write_file
 from rove.lake.log import NOTHING
 from rove.lake.storage import Location, shown
@@ -145,7 +145,7 @@ class ChannelTables:
         self.table = Table(tables, begin.channel)
         self.schema = begin
         self.state = IngestState()
-        self._opened: dict[TablePart, delta.Table] = {}
+        self._opened: dict[TablePart, delta.DeltaTable] = {}
         self._begun_at: dict[TablePart, int] = {}
         """The version of each table when it was opened."""
         if delta.exists(self.table.uri_of("quality")):
@@ -213,7 +213,7 @@ class ChannelTables:
         """Compact small files, and delete old ones."""
         for part, opened in self._opened.items():
             by = PARTITIONS.names if part == "data" else ()
-            upkeep.maintain(opened, by, self._begun_at[part])
+            compaction.maintain(opened, by, self._begun_at[part])
             self._begun_at[part] = opened.version
 
     def _open(self, begin: TableSchema) -> None:
@@ -223,8 +223,8 @@ class ChannelTables:
             "data": (begin.delta(), PARTITIONS.names),
         }
         for part, (schema, by) in parts.items():
-            opened = delta.Table.for_writing(
-                self.table.uri_of(part), schema, by, upkeep.CONFIGURATION
+            opened = delta.DeltaTable.for_writing(
+                self.table.uri_of(part), schema, by, compaction.CONFIGURATION
             )
             self._opened[part], self._begun_at[part] = opened, opened.version
 
@@ -273,7 +273,7 @@ def _quality(state: IngestState, done: WriteResult, sources: Mapping[str, str]) 
     return pa.Table.from_pylist(rows, QUALITY)
 
 
-def state_at(quality: delta.Table, number: int) -> IngestState:
+def state_at(quality: delta.DeltaTable, number: int) -> IngestState:
     """The state after the ingestion of this number."""
     rows = ingestions(quality, number - 1, ("position", "newest_at", "skipped"))
     row = next(each for each in rows.to_pylist() if each["number"] == number)
@@ -286,7 +286,7 @@ def state_at(quality: delta.Table, number: int) -> IngestState:
     )
 
 
-def ingestions(quality: delta.Table, after: int, columns: Sequence[str]) -> Any:
+def ingestions(quality: delta.DeltaTable, after: int, columns: Sequence[str]) -> Any:
     """The numbers and some columns of `quality` of all ingestions after a number."""
     listed = quality.files()
     wanted = pa.schema([QUALITY.field(name) for name in ("number", "reason", *columns)])

@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 from rove.errors import RoveError
 from rove.lake.files import remove_files
 from rove.lake.storage import Location, child, resolved
-from rove.pipeline.spark.sql import ddl, quoted
+from rove.pipeline.spark.dialect import ddl, quoted
 from rove.pipeline.spark.storage_probe import probe
 from rove.pipeline.tables.commits import WriteResult
 from rove.pipeline.tables.ingest import IngestReport, TargetTable

@@ -41,14 +41,13 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_type
 
 from rove.errors import RoveError
-from rove.lake import delta, upkeep
+from rove.lake import compaction, delta
 from rove.lake.files import NewFile, write_file
 from rove.lake.storage import Location, child, folders, resolved, shown
 from rove.pipeline.jobs.job import repeat
 from rove.pipeline.jobs.status import StepReport
+from rove.pipeline.spark.dialect import check_spark, quoted
 from rove.pipeline.spark.file_frames import frame_of_files
-from rove.pipeline.spark.older_spark import check_spark
-from rove.pipeline.spark.sql import quoted
 from rove.pipeline.spark.storage_probe import probe
 from rove.pipeline.tables.commits import HOUR_US, ingestions, state_at
 from rove.pipeline.tables.grid import cell_names, square_of
@@ -382,7 +381,7 @@ def read(
 ) -> DataFrame:
     """Read sensors, with the column `day`; SensorsError if there are none."""
     place = _place(resolved(out), cell_m, interval)
-    opened = [delta.Table(child(place, name)) for name in folders(place)]
+    opened = [delta.DeltaTable(child(place, name)) for name in folders(place)]
     if not opened:
         raise SensorsError(
             f"there are no sensors of {cell_m} m and {interval} in {shown(resolved(out))}"
@@ -423,7 +422,7 @@ class _SensorTable:
         now = self._table.snapshot()
         sensed = self._open() if delta.exists(self._uri) else None
         done = None if sensed is None else sensed.number(WRITER)
-        quality = delta.Table(self._table.uri_of("quality"))
+        quality = delta.DeltaTable(self._table.uri_of("quality"))
         position = state_at(quality, now.number).position if now.number >= 0 else -1
         hours = self._hours(quality, -1 if done is None else done, now.number)
         if done == now.number or not hours:
@@ -443,19 +442,19 @@ class _SensorTable:
         replaced = [path for path, span in there if any(_meet(span, other) for other in spans)]
         begun_at = sensed.version
         sensed.commit(WRITER, now.number, added, replaced)
-        upkeep.maintain(sensed, _DAY.names, begun_at, grows=False)
+        compaction.maintain(sensed, _DAY.names, begun_at, grows=False)
         return SensorReport(
             len(hours), counted.get["rows"], sum(file.rows for file in added), position
         )
 
-    def _open(self) -> delta.Table:
+    def _open(self) -> delta.DeltaTable:
         encoded = msgspec.json.encode(self._attributes)
         fields = [
             field.with_metadata({_ATTRIBUTES: encoded}) if field.name == "attribute" else field
             for field in (*_DAY, *SENSORS)
         ]
-        opened = delta.Table.for_writing(
-            self._uri, pa.schema(fields), _DAY.names, upkeep.CONFIGURATION
+        opened = delta.DeltaTable.for_writing(
+            self._uri, pa.schema(fields), _DAY.names, compaction.CONFIGURATION
         )
         begun = next(field.metadata for field in opened.fields if field.name == "attribute")
         if begun[_ATTRIBUTES] != encoded:
@@ -465,7 +464,7 @@ class _SensorTable:
             )
         return opened
 
-    def _hours(self, quality: delta.Table, after: int, up_to: int) -> list[int]:
+    def _hours(self, quality: delta.DeltaTable, after: int, up_to: int) -> list[int]:
         """The hours in which these ingestions have accepted rows, in µs."""
         rows = ingestions(quality, after, ["hours"])
         own = rows.filter(pc.field("number") <= up_to)["hours"].combine_chunks()
@@ -571,7 +570,7 @@ def part_length_us(length_us: int) -> int:
     return length_us * max(1, HOUR_US // length_us)
 
 
-def _there(sensed: delta.Table, length_us: int) -> list[tuple[str, Span]]:
+def _there(sensed: delta.DeltaTable, length_us: int) -> list[tuple[str, Span]]:
     """The files of a table, each with its span."""
     listed = sensed.files()
     if not listed.num_rows:

@@ -40,8 +40,8 @@ from rove.errors import RoveError
 from rove.lake import delta
 from rove.lake.files import read_columns
 from rove.lake.storage import Location, child, folder_of, folders, resolved, shown
+from rove.pipeline.spark.dialect import quoted
 from rove.pipeline.spark.file_frames import frame_of_files
-from rove.pipeline.spark.sql import quoted
 from rove.pipeline.tables.grid import KM_DEFAULT
 
 NamePath: TypeAlias = tuple[str, ...]
@@ -423,9 +423,9 @@ class Table:
         paths = [file.path for file in _chosen(now.files, days, cells)]
         return frame_of_files(spark, now.uri, paths, now.schema.arrow(), PARTITIONS)
 
-    def _opened(self, part: TablePart) -> delta.Table:
+    def _opened(self, part: TablePart) -> delta.DeltaTable:
         try:
-            return delta.Table(self.uri_of(part))
+            return delta.DeltaTable(self.uri_of(part))
         except delta.MissingTableError as error:
             raise TablesError(
                 f"there is no table of the channel {self.channel!r} in "
@@ -433,7 +433,7 @@ class Table:
             ) from error
 
 
-def schema_of(opened: delta.Table) -> TableSchema:
+def schema_of(opened: delta.DeltaTable) -> TableSchema:
     """The schema in the metadata of a Delta table; TablesError if there is none."""
     fields = {field.name: field.metadata or {} for field in opened.fields}
     columns: dict[NamePath, dict[Kind, str]] = {}
@@ -452,7 +452,7 @@ def schema_of(opened: delta.Table) -> TableSchema:
     )
 
 
-def files_of(opened: delta.Table, schema: TableSchema) -> list[TableFile]:
+def files_of(opened: delta.DeltaTable, schema: TableSchema) -> list[TableFile]:
     """The files of a data table, by day, cell and time."""
     listed = opened.files()
     names = listed.column_names
@@ -523,7 +523,7 @@ def _channels(uri: str) -> Iterator[str]:
     for name in folders(uri):
         data = child(uri, name, "data")
         if delta.exists(data):
-            yield schema_of(delta.Table(data)).channel
+            yield schema_of(delta.DeltaTable(data)).channel
 
 
 def folder_name(channel: str) -> str:

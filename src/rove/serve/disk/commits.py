@@ -1,27 +1,27 @@
-"""How far the database had come: a small file beside it, so that a start notices what is missing.
+"""A record of the last commit beside the database, so that a start notices lost commits.
 
 SQLite's write-ahead log is a chain of checksums. A log that was cut or damaged in the middle is
-read up to the first bad frame, and what follows is dropped without a word: for SQLite that is how
-every crash looks. The same holds for an old copy of the database that was put in place of the
-newer one. So each commit is numbered. The number is in the database, in the same transaction as
+read up to the first bad frame, and the rest is dropped silently: for SQLite every crash looks like
+that. An old copy of the database that replaces the newer one is not noticed either. So each commit
+is numbered. The number is in the database, in the same transaction as
 the rows, and after the commit and before its acknowledgements it is written here. A database
 that has group N has all groups before it; a start compares the two numbers:
 
-    database ahead    a crash came between the two: nothing that was acknowledged is missing
-    the same          nothing is missing
-    database behind   acknowledged groups are gone: the start is refused, unless told to go on
+    database ahead    a crash came between the two: nothing that was acknowledged is missing the
+    same          nothing is missing database behind   acknowledged groups are lost: the start is
+    refused, unless the loss is accepted
 
-A history is a random name. Another one begins with a new database and with each accepted loss:
-equal numbers of two different histories say nothing.
+A history is a random name. A new one begins with a new database and with each accepted loss: equal
+numbers of two histories mean nothing.
 
-The record is never ahead of what is on disk, so no crash gives a false alarm. It is handed to the
-system and not flushed at once: that survives the death of the process, and costs some µs where a
-second flush of the disk would halve the rate of lone commits. It is flushed once a second
-(`rove.serve.disk.store`). So what goes unnoticed is a loss within the last second before a power
-failure, if the log is damaged on top of that; the rows themselves are flushed as ever.
+The record is never ahead of the disk, so no crash causes a false alarm. It is written without a
+flush, which survives a crash of the process and costs some µs; a second flush would halve the rate
+of single commits. It is flushed once a second (`rove.serve.disk.store`). So only a loss within the
+last second before a power failure goes unnoticed, if the log is damaged in addition; the rows
+themselves are always flushed.
 
-There are two slots, on pages of their own, written in turn: a slot that was torn by a crash had not
-been promised to anybody, and the other one has the group before it.
+There are two slots, on separate pages, written in turn: if a crash tears a slot, its group was not
+acknowledged yet, and the other slot has the group before it.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Mark(NamedTuple):
     at_us: int
     """When it was committed, by the system's clock."""
     losses: int = 0
-    """How often somebody accepted that groups were missing,"""
+    """How often lost groups were accepted,"""
     groups_lost: int = 0
-    """and how many were, as far as that is known."""
+    """and how many there were, as far as that is known."""
 
     def next(self, at_us: int) -> Mark:
         """The group after this one."""
@@ -72,13 +72,13 @@ class Mark(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What the file says."""
+    """The contents of the file."""
 
     mark: Mark
     is_flushed: bool
     """Whether commits were flushed before they were acknowledged, as durability `full` has it."""
     boot: bytes
-    """Of the system that wrote it (`boot_id`)."""
+    """The boot of the system that wrote it (`boot_id`)."""
 
 
 class CommitsError(RoveError):
@@ -86,13 +86,13 @@ class CommitsError(RoveError):
 
 
 class CommitCheck(NamedTuple):
-    """What the two numbers say of each other."""
+    """The result of comparing the two numbers."""
 
     fault: str = ""
-    """What is wrong, for people; empty if nothing is."""
+    """The fault, for people; empty if there is none."""
     groups_lost: int = 0
     is_expected: bool = False
-    """The durability that was chosen does not promise otherwise."""
+    """Whether the chosen durability allows it."""
 
 
 def new_history() -> Mark:
@@ -101,7 +101,7 @@ def new_history() -> Mark:
 
 
 def recorded(folder: Path) -> Recorded | None:
-    """What the file of a data folder says, None if there is none; CommitsError if it is damaged."""
+    """The record in a data folder, None if there is none; CommitsError if it is damaged."""
     path = folder / FILE_NAME
     try:
         data = path.read_bytes()
@@ -115,20 +115,20 @@ def recorded(folder: Path) -> Recorded | None:
 
 
 def check_commits(folder: Path, kept: Mark | None) -> CommitCheck:
-    """Whether the database, whose last group is `kept`, has all that was acknowledged.
+    """Whether the database, whose last group is `kept`, has all acknowledged changes.
 
-    A database without a mark is new, or was written by a Rove that kept none.
+    A database without a mark is new, or was written by an older Rove.
     """
-    unknown = "whether the database has all that was acknowledged cannot be told"
+    unknown = "whether the database has all acknowledged changes is unknown"
     try:
-        told = recorded(folder)
+        found = recorded(folder)
     except CommitsError as error:
         return CommitCheck(f"{error}; {unknown}")
-    if told is None:
+    if found is None:
         if kept is None:
             return CommitCheck()
         return CommitCheck(f"{folder / FILE_NAME} is missing; {unknown}")
-    mark = told.mark
+    mark = found.mark
     if kept is None:
         return (
             CommitCheck(_behind(folder, kept, mark), mark.number) if mark.number else CommitCheck()
@@ -141,13 +141,13 @@ def check_commits(folder: Path, kept: Mark | None) -> CommitCheck:
         )
     if kept.number >= mark.number:
         return CommitCheck()
-    is_expected = not told.is_flushed and told.boot != boot_id()
+    is_expected = not found.is_flushed and found.boot != boot_id()
     return CommitCheck(_behind(folder, kept, mark), mark.number - kept.number, is_expected)
 
 
 def _behind(folder: Path, kept: Mark | None, mark: Mark) -> str:
     lost = mark.number - (kept.number if kept else 0)
-    end = f"ends with group {kept.number:,} of {kept.at}" if kept else "knows of no groups"
+    end = f"ends with group {kept.number:,} of {kept.at}" if kept else "has no groups"
     return (
         f"the database in {folder} has lost {lost:,} acknowledged groups of changes:"
         f" it {end}, but group {mark.number:,} was committed at {mark.at}"
@@ -155,7 +155,7 @@ def _behind(folder: Path, kept: Mark | None, mark: Mark) -> str:
 
 
 def boot_id() -> bytes:
-    """Tells one start of the system from another; zeros where that is not known."""
+    """Identifies a boot of the system; zeros if that is not known."""
     try:
         return bytes.fromhex(_BOOT_ID.read_text(encoding="utf-8").replace("-", ""))
     except (OSError, ValueError):
@@ -163,10 +163,10 @@ def boot_id() -> bytes:
 
 
 class Commits:
-    """The file of a data folder, open for writing. One thread at a time, but for `flush`."""
+    """The record of a data folder, open for writing. One thread at a time, except for `flush`."""
 
     def __init__(self, folder: Path, mark: Mark, *, is_flushed: bool) -> None:
-        """Let the file say this. It is made anew, on disk, unless it is of the same history."""
+        """Write a mark. The file is made anew, flushed, unless it is of the same history."""
         self._is_flushed = is_flushed
         self._boot = boot_id()
         self._is_dirty = False
@@ -177,33 +177,33 @@ class Commits:
         self.write(mark)
 
     def write(self, mark: Mark) -> None:
-        """This was committed."""
+        """Record a commit."""
         slot = _slot(Recorded(mark, self._is_flushed, self._boot))
         os.pwrite(self._file, slot, SLOT_BYTES * (mark.number % SLOTS))
         self._is_dirty = True
 
     def flush(self) -> None:
-        """Have what was written survive the loss of power too."""
+        """Flush the record, so that it survives a power failure too."""
         if self._is_dirty and self._is_flushed:
             self._is_dirty = False
             os.fsync(self._file)
 
     def close(self) -> None:
-        """Flush it and let it go."""
+        """Flush and close it."""
         self.flush()
         os.close(self._file)
 
 
 def _is_of(folder: Path, history: bytes) -> bool:
     try:
-        told = recorded(folder)
+        found = recorded(folder)
     except CommitsError:
         return False
-    return told is not None and told.mark.history == history
+    return found is not None and found.mark.history == history
 
 
 def _make(path: Path, record: Recorded) -> None:
-    """A file whose slots all say this, whole or not at all."""
+    """Make a file with this record in all slots."""
     slots = [_slot(record).ljust(SLOT_BYTES, b"\0")] * SLOTS
     write_whole(path, slots, mode=PRIVATE, is_flushed=record.is_flushed)
 
@@ -224,7 +224,7 @@ def _slot(record: Recorded) -> bytes:
 
 
 def _read(data: bytes, number: int) -> Recorded | None:
-    """A slot; None if it is not whole."""
+    """A slot; None if it is damaged."""
     slot = data[SLOT_BYTES * number :][: _FIELDS.size + _CHECKSUM.size]
     if len(slot) < _FIELDS.size + _CHECKSUM.size:
         return None

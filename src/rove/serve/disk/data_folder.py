@@ -118,8 +118,8 @@ def locked(folder: Path) -> sqlite3.Connection:
         raise StoreError(unusable(folder, error)) from error
     try:
         lock.execute("BEGIN EXCLUSIVE")
-        with open(holder, "w", encoding="utf-8", opener=private_opener) as told:
-            told.write(f"{os.getpid()}\n")
+        with open(holder, "w", encoding="utf-8", opener=private_opener) as pid_file:
+            pid_file.write(f"{os.getpid()}\n")
     except sqlite3.Error as error:
         lock.close()
         if _code(error) == sqlite3.SQLITE_BUSY:

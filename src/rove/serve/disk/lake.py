@@ -1,20 +1,19 @@
-"""The lake as the broker writes it: what channels keep, as rows of one Delta table.
+"""Writes the log of channels to the lake, as rows of one Delta table.
 
-The broker writes rows into the table `log` of the store, in the same commit as all else. Here a
-thread appends them to the lake and then deletes them from `log`. The commit that holds them carries
-the position of the last of them, so whatever dies in between, rows that come again are known by
-their positions and skipped (`rove.lake.delta`). Rows come from the thread that has committed them;
-at a start, or when more wait than fits into memory, they are read from the store.
+The broker writes rows into the table `log` of the store, in the same commit as everything else. A
+thread appends them to the lake and then deletes them from `log`. The Delta commit carries the
+position of its last row, so that after a crash in between, rows that are appended again are
+recognised by their positions and skipped (`rove.lake.delta`). Rows come from the thread that has
+committed them; at a start, or if more wait than fits into memory, they are read from the store.
 
-Rows are kept as they are (`payload` is bytes), so that nothing depends on what they hold. User
-properties are a list of pairs and no map: a name may come twice, and no two tools agree on such a
-map.
+Payloads are stored as bytes, so that nothing depends on their contents. User properties are a list
+of pairs and not a map: a name may occur twice, and tools disagree about such maps.
 
 **Few files.** Small files of one kind, channel and day become larger ones (`rove.lake.compaction`).
-Files that were replaced, or that retention has removed, stay for `replaced_hours`, so that a query
-that has listed them can end.
+Files that were replaced, or removed by retention, stay for `replaced_hours`, so that a running
+query can finish.
 
-A row of 256 bytes costs 5 µs, a commit 30 to 40 ms and two flushes for each file, in this thread.
+A row of 256 bytes takes 5 µs, a commit 30 to 40 ms and two flushes for each file, in this thread.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from rove.lake.log import (
     open_for_writing,
 )
 from rove.lake.migration import is_old
-from rove.lake.storage import LakeError, Location, folder_of, resolved, told
+from rove.lake.storage import LakeError, Location, folder_of, lake_errors, resolved
 from rove.serve.disk.store import Batch, LogRows, Store, Writer
 
 RETRY_DELAY_S: Final = 1.0
@@ -57,7 +56,7 @@ MAINTAIN_S: Final = 10.0
 _DAY_US: Final = 86_400 * 1_000_000
 _BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
 _WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
-"""What may wait in memory; more is read from the store again."""
+"""The most that waits in memory; more is read from the store again."""
 
 _log = logging.getLogger(__name__)
 _decoder = msgspec.msgpack.Decoder(LogRow)
@@ -77,7 +76,7 @@ class LakeAppender:
         readers: Readers = "owner",
         replaced_hours: int = REPLACED_HOURS,
     ) -> None:
-        """Open the table, or make it; LakeError says what is wrong with the location."""
+        """Open the table, or make it; LakeError names the fault of the location."""
         self.uri = resolved(location)
         self.readers = readers
         self.rows_per_file = rows_per_file
@@ -85,47 +84,47 @@ class LakeAppender:
         self.keep_days = keep_days
         self.keep_bytes = keep_bytes
         self.files_removed = 0
-        """By retention, as are the bytes, since the start."""
+        """Files, and below bytes, that retention has removed since the start."""
         self.bytes_removed = 0
         self._vacuumed_s = -VACUUM_S
         self._prepare()
         modes = None if readers == "owner" else (FILE_MODES[readers], FOLDER_MODES[readers])
         self._table = open_for_writing(self.uri, replaced_hours, modes)
         self._listed: list[LogFile] | None = None
-        """What there is; None if that has to be looked up."""
+        """The files; None if they must be listed again."""
 
     @property
     def last_position(self) -> int:
-        """Up to which everything is in it. A broker that has lost its store must begin above it."""
+        """The last position in the lake. A broker that has lost its store must begin above it."""
         found = self._table.number(WRITER)
         return NOTHING if found is None else found
 
     @property
     def knows_subscriptions(self) -> bool:
-        """Whether it tells of subscriptions at all."""
+        """Whether it has events of subscriptions."""
         return any(file.kind == SUBSCRIPTIONS for file in self._files())
 
     @property
     def files(self) -> int:
-        """Without those that stay for ever, as are the bytes."""
-        return len(self._passing())
+        """The number of files that retention may remove; `size_bytes` is their size."""
+        return len(self._removable())
 
     @property
     def size_bytes(self) -> int:
-        return sum(file.size_bytes for file in self._passing())
+        return sum(file.size_bytes for file in self._removable())
 
     def take(self, rows: Sequence[tuple[int, LogRow]]) -> None:
-        """Let these rows be in the lake, each once, even if some came before; LakeError if not.
+        """Append rows, each once even if some are there already; LakeError if that fails.
 
-        Positions must grow. After an error it is not known what came of the rows; taking the same
-        again, in whatever batches, puts that right.
+        Positions must increase. After an error the rows may or may not be in the lake; appending
+        them again, in any batches, is safe.
         """
         before = NOTHING
         for position, _ in rows:
             if position <= before:
                 raise ValueError(f"position {position} came after {before}; they must grow")
             before = position
-        self._table.make_sure()
+        self._table.refresh_after_failure()
         there = self.last_position
         missing = [row for row in rows if row[0] > there]
         self._listed = None
@@ -134,8 +133,8 @@ class LakeAppender:
             self._table.append(_table_of(some), WRITER, some[-1][0])
 
     def maintain(self, now_s: float) -> None:
-        """Make few files of many, remove rows that are too old or too many, and what is left of
-        them. What tells of subscriptions stays: those of today may be years old."""
+        """Compact files, remove rows by retention, and delete removed files. Events of
+        subscriptions stay, because present subscriptions may be years old."""
         if compact_where_many(self._table):
             self._listed = None
         self._retain(now_s)
@@ -143,14 +142,14 @@ class LakeAppender:
             self._vacuumed_s = now_s
             self._table.vacuum()
 
-    # -- what is there -----------------------------------------------------------------------------
+    # -- folder and files --------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """See to the folder, if it is one, and to who may enter. If nobody may, that is all."""
+        """Make the folder, if it is one, and set permissions."""
         folder = folder_of(self.uri)
         if folder is None:
             return
-        with told(f"cannot use the lake {self.uri}"):
+        with lake_errors(f"cannot use the lake {self.uri}"):
             make_folder(folder, FOLDER_MODES[self.readers])
             _refuse_old_layout(folder)
             if set_mode(folder, FOLDER_MODES[self.readers]):
@@ -170,7 +169,7 @@ class LakeAppender:
             self._listed = sorted(files_of(self._table.files()))
         return self._listed
 
-    def _passing(self) -> list[LogFile]:
+    def _removable(self) -> list[LogFile]:
         return [file for file in self._files() if file.kind != SUBSCRIPTIONS]
 
     # -- compaction and retention ------------------------------------------------------------------
@@ -179,15 +178,17 @@ class LakeAppender:
         if self.keep_days is not None:
             moment = datetime.fromtimestamp(now_s, UTC) - timedelta(days=self.keep_days)
             first = moment.date().isoformat()  # days that ended before it are too old
-            self._remove([file for file in self._passing() if file.day < first], f"day < '{first}'")
+            self._remove(
+                [file for file in self._removable() if file.day < first], f"day < '{first}'"
+            )
         excess_bytes = self.size_bytes - self.keep_bytes if self.keep_bytes is not None else 0
         if excess_bytes > 0:
-            # A sixteenth more than must be, so that it is not done at every file.
+            # A sixteenth more than necessary, so that it is not done for every file.
             self._remove_oldest(excess_bytes + (self.keep_bytes or 0) // 16)
 
     def _remove_oldest(self, at_least_bytes: int) -> None:
         oldest: list[LogFile] = []
-        for file in sorted(self._passing(), key=lambda file: file.last):
+        for file in sorted(self._removable(), key=lambda file: file.last):
             if sum(each.size_bytes for each in oldest) >= at_least_bytes:
                 break
             oldest.append(file)
@@ -240,7 +241,7 @@ def _table_of(lines: Sequence[tuple[int, LogRow]]) -> Any:
 
 
 def _pairs(users: Sequence[tuple[tuple[str, str], ...]]) -> Any:
-    """User properties, flat: a dictionary per pair would cost more than all the rest."""
+    """User properties in flat arrays: a dictionary per pair would cost more than all the rest."""
     ends = [0]
     for user in users:
         ends.append(ends[-1] + len(user))
@@ -250,14 +251,15 @@ def _pairs(users: Sequence[tuple[tuple[str, str], ...]]) -> Any:
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pairs)
 
 
-# --- the thread that fills it -----------------------------------------------------------------
+# --- the thread -------------------------------------------------------------------------------
 
 
 class LakeWriter:
-    """Moves committed rows from the store's `log` into the lake, in its own thread.
+    """Moves committed rows from the store's `log` into the lake, in a thread.
 
-    A commit is made every `seconds_per_file`, or sooner when `rows_per_file` wait. What cannot be
-    written stays in the store and is tried again; `health` says why. Close it before the writer.
+    It commits every `seconds_per_file`, or sooner if `rows_per_file` wait. Rows that cannot be
+    written stay in the store and are tried again; `health` has the reason. Close it before the
+    writer.
     """
 
     def __init__(
@@ -276,9 +278,9 @@ class LakeWriter:
         self._retry_delay_s = retry_delay_s
         self._position = NOTHING
         self._waiting: deque[LogRows] = deque()
-        """What has been committed since `_is_told` became true."""
+        """Rows that were committed since `_is_reported` became true."""
         self._waiting_bytes = 0
-        self._is_told = False
+        self._is_reported = False
         self._lock = threading.Lock()
         self._more = False
         self._maintained_s = -math.inf
@@ -295,11 +297,11 @@ class LakeWriter:
 
     @property
     def health(self) -> str | None:
-        """What is wrong at the moment; None if nothing is."""
+        """The present fault; None if there is none."""
         return self._trouble
 
     def close(self, timeout_s: float) -> bool:
-        """Move what is committed and stop; whether all of it was moved in time."""
+        """Move committed rows and stop; whether all were moved in time."""
         self._is_closing.set()
         self._thread.join(timeout_s)
         return not self._thread.is_alive() and self._trouble is None
@@ -313,7 +315,7 @@ class LakeWriter:
             try:
                 self._more = self._step()
                 self._trouble = None
-            except Exception as error:  # whatever it is, the rows stay where they are
+            except Exception as error:  # whatever the error is, the rows stay in the store
                 if self._trouble is None:
                     _log.error("%s; its rows stay in the store until then", error)
                 self._trouble = str(error)
@@ -337,11 +339,11 @@ class LakeWriter:
         return batch.more
 
     def _committed(self, rows: LogRows, is_taken_back: bool) -> None:
-        """Rows are on disk; told by the store's thread."""
+        """Rows were committed; called by the store's thread."""
         with self._lock:
             if is_taken_back:
-                self._forget()  # what is in memory may be among it
-            if not self._is_told:
+                self._forget()  # they may be in memory
+            if not self._is_reported:
                 return
             self._waiting.append(rows)
             self._waiting_bytes += _size_bytes(rows)
@@ -349,18 +351,18 @@ class LakeWriter:
                 self._forget()
 
     def _forget(self) -> None:
-        """From now on rows are read from the store."""
-        self._is_told = False
+        """Drop rows in memory; from now on they are read from the store."""
+        self._is_reported = False
         self._waiting.clear()
         self._waiting_bytes = 0
 
     def _next(self) -> Batch:
-        """The rows above the position, as many as go into one commit."""
+        """The next rows, as many as go into one commit."""
         with self._lock:
-            if self._is_told:
-                return self._told()
-            # What is committed from here on is told; all before is in the store, and some is both.
-            self._is_told = True
+            if self._is_reported:
+                return self._reported()
+            # Later commits are reported; earlier rows are in the store, and some are both.
+            self._is_reported = True
         batch = self._store.log_above(
             self._position, rows_max=self._lake.rows_per_file, bytes_max=_BATCH_BYTES_MAX
         )
@@ -369,7 +371,7 @@ class LakeWriter:
                 self._forget()
         return batch
 
-    def _told(self) -> Batch:
+    def _reported(self) -> Batch:
         rows: LogRows = []
         while self._waiting and len(rows) < self._lake.rows_per_file:
             some = self._waiting.popleft()

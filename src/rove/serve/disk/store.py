@@ -1,19 +1,19 @@
-"""The disk: rows that survive a crash, in SQLite, and a thread that commits them in groups.
+"""The store: rows in SQLite that survive a crash, and a thread that commits them in groups.
 
-A commit costs one flush of the disk, however much is in it. So changes that arrive while a
-commit runs are merged and committed together by the next one: a lone change waits for nothing,
-and under load the groups grow by themselves. SQLite's write-ahead log makes a group one
-sequential write; what it holds is moved into the file proper off the commit path, and its space
-is used again rather than given back, which makes small commits 1.6 times as fast.
+A commit costs one flush of the disk, however large it is. So changes that arrive during a commit
+are merged and committed together by the next one: a single change does not wait, and under load the
+groups grow by themselves. With SQLite's write-ahead log a group is one sequential write. Its
+contents are moved into the database outside the commit path, and its space is reused instead of
+freed, which makes small commits 1.6 times as fast.
 
-A statement takes a whole group of rows. One statement per row (`executemany`) would do as well
-while the process is idle, but the interpreter's lock is handed over at every statement, and a
-busy event loop gives it back only 5 ms later: beside one, groups of a hundred rows came to 580
-rows/s so, and to more than ten times that with one statement per group.
+A statement takes a whole group of rows. One statement per row (`executemany`) is as fast while the
+process is idle, but it releases the interpreter's lock at every statement, and a busy event loop
+returns the lock only 5 ms later: groups of a hundred rows then reached 580 rows/s, and more than
+ten times that with one statement per group.
 
-Rows of the log, which wait here for the lake, are one row of SQLite for each group: they come in
-the order of their positions and go together. Of 256 bytes, one costs 2 µs to keep and to drop; as
-rows of their own they took 6.
+Rows of the log, which wait here for the lake, are one row of SQLite per group: they arrive in the
+order of their positions and leave together. A row of 256 bytes takes 2 µs to store and delete; as
+separate rows they took 6.
 
 Groups are numbered, and the number of the last one is also in a small file beside the database, so
 that a database that lost some of them is noticed (`rove.serve.disk.commits` says why and how).
@@ -67,12 +67,13 @@ from rove.serve.disk.data_folder import (
 )
 
 Durability = Literal["full", "process", "none"]
-"""What a commit survives: everything; the death of the process; nothing (it is in memory)."""
+"""What a commit survives: everything; a crash of the process; nothing (it is in memory)."""
 Done = Callable[[BaseException | None], None]
-"""Called from the writer's thread when changes are on disk, or with why they never will be."""
+"""Called from the writer's thread when changes are on disk, or with the error if they never
+will."""
 
 CHECKPOINT_BYTES: Final = 8 * 1024 * 1024
-"""So much (estimated) may be in the write-ahead log before it is moved into the file."""
+"""The estimated size of the write-ahead log at which it is moved into the database."""
 RETRY_DELAY_S: Final = 0.5
 RECORD_FLUSH_S: Final = 1.0
 """How often the record of commits is flushed."""
@@ -81,13 +82,13 @@ _SYNCHRONOUS: Final[dict[Durability, str]] = {"full": "FULL", "process": "NORMAL
 _STATEMENT_ROWS_MAX: Final = 2_000
 """Two parameters each; SQLite allows 32,766 in one statement."""
 LOG_GROUP_BYTES: Final = 1024 * 1024
-"""About as much of the log is one row."""
+"""The approximate size of a group of the log."""
 _GROUP: Final = b"\0"
-"""Before a group of the log. A row that stands alone, as those of schema 1 do, is an array."""
+"""The first byte of a group of the log. A single row, as in schema 1, is an array."""
 _CHANGE_BYTES: Final = 256
-"""What a changed row costs in the log besides itself, on average over all kinds of tables."""
+"""The overhead of a changed row in the write-ahead log, on average over all tables."""
 _COMMIT_BYTES: Final = 16 * 1024
-"""What a commit costs in the log besides its rows: a few pages that it shares with nobody."""
+"""The overhead of a commit in the write-ahead log: a few pages of its own."""
 _CACHE_KIB: Final = 64 * 1024
 
 _log = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(LogRows)
 
 
 class Batch(NamedTuple):
-    """Some rows, and whether there were more."""
+    """Some rows, and whether there are more."""
 
     rows: LogRows
     more: bool
@@ -123,7 +124,7 @@ class Store:
         """The last group that was committed."""
         self.durability = durability
         self._open = [lock]
-        """What is to be closed, the lock last."""
+        """Connections to close, the lock last."""
         self._file = folder / FILE_NAME
         self._commit_lock = self._read_lock = threading.Lock()
         self._log_bytes = 0
@@ -148,12 +149,12 @@ class Store:
         accept_loss: bool = False,
         mode: int = FOLDER_MODES["owner"],
     ) -> Self:
-        """Take the folder and make it if there is none; StoreError if it cannot be used.
+        """Lock the folder, and make it if missing; StoreError if it cannot be used.
 
         A second process, or a second store in this one, is refused. With `none` the rows are in
-        memory, but the folder is taken all the same. A database that lacks what was acknowledged
-        is refused and left as it is, unless that is accepted. The files are private; `mode` has
-        the rights to the folder itself.
+        memory, but the folder is locked all the same. A database that has lost acknowledged
+        changes is refused and left as it is, unless `accept_loss`. The files are private; `mode`
+        has the permissions of the folder.
         """
         if durability not in get_args(Durability):
             choices = ", ".join(get_args(Durability))
@@ -180,18 +181,18 @@ class Store:
             raise
 
     def load(self, table: str) -> Iterator[tuple[Key, bytes]]:
-        """All rows of a table in the order of their keys. Meant for the start."""
+        """All rows of a table in the order of their keys, for the start."""
         return rows_in(self._reader, self._file, _known(table))
 
     def log_above(self, position: int, *, rows_max: int, bytes_max: int) -> Batch:
-        """The next rows of the log: whole groups, at least one, then no more than the limits."""
+        """The next rows of the log: whole groups, at least one, then within the limits."""
         found: LogRows = []
         size_bytes = 0
         wanted = "SELECT key, row FROM log WHERE key > ? ORDER BY key"
         try:
             with self._read_lock, contextlib.closing(self._reader.cursor()) as groups:
                 for key, group in groups.execute(wanted, (position,)):
-                    # A commit that was made again may have left rows in two groups.
+                    # A repeated commit may have left rows in two groups.
                     last = found[-1][0] if found else position
                     rows = [row for row in log_rows(key, group) if row[0] > last]
                     size_bytes += len(group)
@@ -203,7 +204,7 @@ class Store:
         return Batch(found, more=False)
 
     def drop_log(self, up_to: int) -> None:
-        """Forget the groups of the log that end at a position or before it."""
+        """Delete the groups of the log that end at a position or before it."""
         with self._commit_lock:
             try:
                 self._connection.execute("DELETE FROM log WHERE key <= ?", (up_to,))
@@ -211,7 +212,7 @@ class Store:
                 raise StoreError(unwritable(self._file, error)) from error
 
     def commit(self, changes: Changes) -> None:
-        """Keep all of these changes or, with a StoreError, none of them."""
+        """Commit all of these changes or, with a StoreError, none of them."""
         with self._commit_lock:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -235,23 +236,24 @@ class Store:
             self._log_bytes += _logged_bytes(changes)
 
     def _begin_record(self) -> Commits:
-        """Have database and record agree; a new history is in the database first."""
+        """Make the database and the record agree; a new history is written to the database
+        first."""
         is_new = mark_in(self._connection) != self.mark
         if is_new:
             self._connection.execute(PUT_MARK, self.mark)
         return Commits(self.folder, self.mark, is_flushed=self.durability == "full")
 
     def _record(self, mark: Mark) -> None:
-        """What was committed may be acknowledged only after this."""
+        """Record a commit; its changes may be acknowledged only after this."""
         self.mark = mark
         if self._commits is not None:
             try:
                 self._commits.write(mark)
-            except OSError as error:  # committed again as the next group, which does no harm
+            except OSError as error:  # the next group commits it again, which does no harm
                 raise StoreError(unusable(self.folder, error)) from error
 
     def flush_record(self) -> None:
-        """Have the record of commits survive the loss of power too."""
+        """Flush the record of commits, so that it survives a power failure too."""
         if self._commits is not None:
             try:
                 self._commits.flush()
@@ -274,7 +276,7 @@ class Store:
             )
 
     def _take_back(self, positions: list[Key]) -> None:
-        """Take single rows out of the log; there are hardly ever any."""
+        """Remove single rows from the log; this is rare."""
         for position in positions:
             found = self._connection.execute(
                 "SELECT key, row FROM log WHERE key >= ? ORDER BY key LIMIT 1", (position,)
@@ -293,10 +295,11 @@ class Store:
         return self.durability != "none" and self._log_bytes >= CHECKPOINT_BYTES
 
     def checkpoint(self) -> None:
-        """Move the write-ahead log into the file, so that its space is used again.
+        """Move the write-ahead log into the database, so that its space is reused.
 
-        Most of it goes while commits go on. That alone would never end: the log begins anew only
-        when nothing is left in it. So the little that came meanwhile goes with commits held back.
+        Most of it is moved while commits continue. That alone would never end, because the log
+        starts anew only when it is empty. So the little that was added meanwhile is moved while
+        commits wait.
         """
         move = "PRAGMA wal_checkpoint(PASSIVE)"
         try:
@@ -308,7 +311,7 @@ class Store:
             raise StoreError(unwritable(self._file, error)) from error
 
     def close(self) -> None:
-        """Let the folder go. What was committed is there, closed or not."""
+        """Release the folder. Committed changes are safe, closed or not."""
         with self._commit_lock:
             if self._commits is not None:
                 with contextlib.suppress(OSError):
@@ -325,7 +328,7 @@ class Store:
         self.close()
 
     def _connected(self) -> sqlite3.Connection:
-        """A connection as this store wants it."""
+        """A connection with the settings of this store."""
         in_memory = self.durability == "none"
         connection = connect(":memory:" if in_memory else self._file)
         self._open.append(connection)
@@ -338,7 +341,7 @@ class Store:
 
 
 def _known(table: str) -> str:
-    """Names go into statements as they are, so only our own may."""
+    """A name that may go into a statement: one of ours."""
     assert table in TABLES, table
     return table
 
@@ -362,7 +365,7 @@ def _log_group(rows: Sequence[tuple[Key, bytes]]) -> bytes:
 
 
 def _log_groups(rows: Sequence[tuple[Key, bytes]]) -> Iterator[tuple[Key, bytes]]:
-    """Rows of the log as rows of the database, by the last position of each."""
+    """Groups of rows of the log, each with its last position."""
     begin = size_bytes = 0
     for number, (position, row) in enumerate(rows, 1):
         size_bytes += len(row)
@@ -375,7 +378,7 @@ def _log_groups(rows: Sequence[tuple[Key, bytes]]) -> Iterator[tuple[Key, bytes]
 
 
 class _Group:
-    """Changes that are committed together, and who wants to hear of it."""
+    """Changes that are committed together, and callbacks."""
 
     __slots__ = ("changes", "done", "size_bytes")
 
@@ -389,25 +392,25 @@ class _Group:
         self.done += later.done
         self.size_bytes += later.size_bytes
 
-    def tell(self, error: BaseException | None) -> None:
+    def finish(self, error: BaseException | None) -> None:
         for done in self.done:
             try:
                 done(error)
-            except Exception:  # the listener's fault must not stop the disk
-                _log.exception("who waited for a commit failed on hearing of it")
+            except Exception:  # a fault of a callback must not stop the thread
+                _log.exception("a callback of a commit failed")
 
 
 class Writer:
-    """Commits what is submitted, in groups, in its own thread. Nothing is lost while it lives.
+    """Commits submitted changes in groups, in a thread. It never drops any while it runs.
 
-    A commit that fails (the disk is full) is tried again until it succeeds, with all that came
-    meanwhile; `health` says what is wrong, and nobody is told that anything was kept.
+    A commit that fails (the disk is full) is repeated until it succeeds, together with later
+    changes; `health` has the fault, and no callback is called meanwhile.
     """
 
     def __init__(self, store: Store, *, retry_delay_s: float = RETRY_DELAY_S) -> None:
         self.on_log: Callable[[LogRows, bool], None] | None = None
-        """Called from the writer's thread with rows of the log that are on disk, and whether others
-        were taken back."""
+        """Called from the writer's thread with committed rows of the log, and whether others were
+        removed."""
         self._store = store
         self._retry_delay_s = retry_delay_s
         self._wake = threading.Condition()
@@ -424,7 +427,7 @@ class Writer:
         self._keeper.start()
 
     def submit(self, changes: Changes, done: Done) -> None:
-        """Have these committed after all earlier ones; they are the writer's from now on.
+        """Commit changes after all earlier ones; the caller must not touch them any more.
 
         Never waits. `done` is called from the writer's thread, in the order of submission.
         """
@@ -438,18 +441,18 @@ class Writer:
 
     @property
     def backlog_bytes(self) -> int:
-        """What was submitted and is not on disk yet."""
+        """The size of submitted changes that are not on disk yet."""
         return self._backlog_bytes
 
     @property
     def health(self) -> str | None:
-        """What is wrong at the moment; None if nothing is."""
+        """The present fault; None if there is none."""
         return self._commit_trouble or self._checkpoint_trouble
 
     def close(self, timeout_s: float) -> bool:
         """Commit the rest and stop; whether all of it was committed in time.
 
-        What was not is told so. The store stays open.
+        Callbacks of changes that were not get an error. The store stays open.
         """
         with self._wake:
             self._is_closing = True
@@ -467,10 +470,10 @@ class Writer:
         while (group := self._next_group()) is not None:
             self._commit(group)
         for group in self._waiting:
-            group.tell(StoreError(f"stopped before it was kept: {self.health}"))
+            group.finish(StoreError(f"stopped before it was kept: {self.health}"))
 
     def _next_group(self) -> _Group | None:
-        """All that waits, as one; None when there is nothing more to do."""
+        """All waiting changes as one group; None at the end."""
         with self._wake:
             self._wake.wait_for(lambda: self._waiting or self._is_closing)
             if self._is_abandoned or not self._waiting:
@@ -485,7 +488,7 @@ class Writer:
         try:
             if group.changes:
                 self._store.commit(group.changes)
-        except Exception as error:  # whatever it is, the changes must not be dropped for it
+        except Exception as error:  # whatever the error is, the changes must not be dropped
             self._hold(group, error)
             return
         if self._commit_trouble is not None:
@@ -497,12 +500,12 @@ class Writer:
             self.on_log(rows, bool(log.deletes))
         with self._wake:
             self._backlog_bytes -= group.size_bytes
-        group.tell(None)
+        group.finish(None)
         if self._store.wants_checkpoint:
             self._checkpoint_due.set()
 
     def _hold(self, group: _Group, error: Exception) -> None:
-        """Keep what could not be committed, and wait a little before it is tried again."""
+        """Put back a group that could not be committed, and wait before the next attempt."""
         if self._commit_trouble is None:
             _log.error("%s; nothing is acknowledged until then", error)
         self._commit_trouble = str(error)

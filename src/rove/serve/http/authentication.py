@@ -1,19 +1,19 @@
-"""Who is at the other end of an HTTP request: the same door as MQTT's, with a browser's manners.
+"""Authentication of HTTP requests: as for MQTT, with the precautions that browsers need.
 
-A user proves himself by Basic authentication or by a client certificate; without either he is
-anonymous, where the door lets anonymous in. Checking a password costs 50 ms of a thread the first
-time; a few are checked at once and the others wait, so that guessing does not take the machine.
+Users authenticate by Basic authentication or by a client certificate; without either a request is
+anonymous, if the broker allows that. The first check of a password takes 50 ms of a thread; a few
+are checked at once and the others wait, so that guessing does not overload the machine.
 
-Where everybody on this machine is let in without a name, a web page in a browser on this machine
-must not be: it could post to, or open a WebSocket to, `127.0.0.1` on behalf of whoever looks at
-it. Such requests are known by their `Origin`, or by a `Host` that is not this machine's.
+If everybody on this machine may connect without a name, a web page in a browser on this machine
+still may not: it could post to `127.0.0.1`, or open a WebSocket to it, on behalf of the user. Such
+requests are recognised by their `Origin`, or by a `Host` that is not this machine's.
 
-Whatever changes something or takes messages out of a queue must not be asked for by a page of
-another site, with a password that the browser remembers or without. A browser has to prove that it
-is not: by `Origin`, by `Sec-Fetch-Site`, or, where it sends neither (a GET over plain HTTP to
-another machine), by a header of ours, which pages of other sites cannot set. Programs other than
-browsers send no credentials but their own, and need no proof. (A token in every URL was considered:
-curl would have to fetch one first.)
+A page of another site must not change anything, or take messages out of a queue, with or without a
+password that the browser remembers. A browser has to prove that the page is the broker's: by
+`Origin`, by `Sec-Fetch-Site`, or, if it sends neither (a GET over plain HTTP to another machine),
+by a header of ours, which pages of other sites cannot set. Other programs send only their own
+credentials, and need no proof. (A token in every URL was considered: curl would have to fetch one
+first.)
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from rove.base.http import (
     requested_host,
 )
 from rove.broker.access import Identity
-from rove.serve.config import TlsSettings
 from rove.serve.passwords import Authenticator
+from rove.serve.settings import TlsSettings
 from rove.serve.tls import user_of
 
 CHECKS_MAX = 4
@@ -56,7 +56,7 @@ class HttpAuthenticator:
     async def identify(
         self, headers: Mapping[str, str], address: str, certificate: Mapping[str, Any] | None
     ) -> Identity:
-        """Who it is; an `HttpError` for whom nobody knows."""
+        """The identity of the sender; `HttpError` if it is refused."""
         user, password = basic_credentials(headers.get("authorization"))
         certificate_user = user_of(certificate, self._tls)
         door = self._door()

@@ -1,17 +1,17 @@
 """Server-sent events: `curl -N` as a subscriber.
 
-Each stream is a client of the broker with a connection of its own. A notification is one event:
+Each stream is a separate client of the broker. A notification is one event:
 
     id: the publication's id, if it has one
     event: notification
     data: {"topic":"air/1","value":{"NO2":41},"encoding":"json","user":{},"retained":false,"at":…}
 
-A reader that is slow is slow as any MQTT client: what it does not take waits here (and some
-100 KB of it in the connection), is reported to the broker, and from the broker's bounds on QoS 0
-is dropped, QoS 1 waits in the session's queue, and who takes nothing for too long is disconnected.
+A slow reader is treated as a slow MQTT client: what it does not read waits here (and some 100 KB in
+the connection) and is reported to the broker. Beyond the broker's limits QoS 0 is dropped, QoS 1
+waits in the queue of the session, and a client that reads nothing for too long is disconnected.
 
-A notification of QoS 1 is acknowledged when it was handed to the connection, because nothing in
-this protocol tells when the other end has it.
+A notification of QoS 1 is acknowledged when it was written to the connection, because this protocol
+has no acknowledgements.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from rove.serve.shell import Shell
 KEEP_ALIVE_S = 15.0
 CHUNK_BYTES = 64 * 1024
 INFLIGHT_MAX = 200
-"""QoS 1 notifications that are handed over and not written yet; the others wait in the queue."""
+"""How many QoS 1 notifications may be unwritten here; the others wait in the session's queue."""
 LINE_BREAKS = str.maketrans("", "", "\r\n\0")
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -47,12 +47,12 @@ HEADERS = [
 
 
 class EventData(msgspec.Struct):
-    """What an event's data says."""
+    """The data of an event."""
 
     topic: str
     value: object
     encoding: str
-    """How the payload became `value`: `json`, `text` or `base64`."""
+    """How the payload was converted to `value`: `json`, `text` or `base64`."""
     user: dict[str, str]
     """User properties; of several with one name, the first."""
     retained: bool
@@ -61,14 +61,14 @@ class EventData(msgspec.Struct):
 
 
 def event_data_of(packet: Publish, at: float) -> EventData:
-    """A notification as JSON has it."""
+    """A notification in the form for JSON."""
     value, encoding = readable(packet.payload)
     user = dict(reversed(packet.properties.user))
     return EventData(packet.topic, value, encoding, user, packet.retain, at)
 
 
 def readable(payload: bytes) -> tuple[object, str]:
-    """A payload as a value, and how it became one."""
+    """A payload as a value, and how it was converted."""
     with contextlib.suppress(ValueError, RecursionError):
         return msgspec.json.decode(payload), "json"
     with contextlib.suppress(UnicodeDecodeError):
@@ -87,7 +87,7 @@ def event_of(packet: Publish, at: float) -> bytes:
 
 
 class EventStreamClient(InProcessClient):
-    """The client behind one stream: holds what the reader has not taken."""
+    """The client of one stream: holds what was not written yet."""
 
     def __init__(
         self, shell: Shell, name: str, identity: Identity, transport: asyncio.Transport
@@ -97,10 +97,10 @@ class EventStreamClient(InProcessClient):
         self._unwritten: deque[tuple[bytes, DeliveryToken | None]] = deque()
         self._unwritten_bytes = 0
         self._is_stuck = False
-        # Lower than where the broker drops, or what it knows of us would not be brought up to date.
+        # Lower than the broker's limit for drops: it is reported only when it passes this.
         self._stuck_bytes = unsent_high(shell)
         self.arrived = asyncio.Event()
-        """Set when there is something to write, or nothing more to wait for."""
+        """Set when there is something to write, or at the end."""
 
     def notified(self, packet: Publish, delivery: DeliveryToken | None) -> None:
         event = event_of(packet, time.time())
@@ -129,7 +129,7 @@ class EventStreamClient(InProcessClient):
         return b"".join(events), deliveries
 
     def written(self, deliveries: list[DeliveryToken | None]) -> None:
-        """These were handed to the connection."""
+        """Events with these deliveries were written to the connection."""
         for delivery in deliveries:
             self.acknowledge(delivery)
         few = self._unwritten_bytes <= self._stuck_bytes // 4
@@ -150,7 +150,7 @@ class EventStreamClient(InProcessClient):
 
 
 class EventStream(Response):
-    """The answer to `GET /subscribe`: an ASGI application of its own, for one request."""
+    """The response to `GET /subscribe`: an ASGI application for one request."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class EventStream(Response):
             self._ended(self)
 
     async def _watch(self, receive: Receive) -> None:
-        """Wake the writer when the reader has gone."""
+        """Wake the writer when the client has disconnected."""
         while (await receive())["type"] != "http.disconnect":
             pass
         self._subscriber.arrived.set()

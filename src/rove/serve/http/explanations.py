@@ -1,14 +1,14 @@
-"""`/explain`: why did this publication not reach that subscription?
+"""`/explain`: why did a publication not reach a subscription?
 
-Goes through everything that stands between the two, one check after the other, and says of each
-whether it lets the publication pass: true, false, or null where nobody can know any more. What
-the text says is asked of the language's own evaluator; a policy is asked what it would do now, as
-far as that takes no longer than a turn can spare.
+Everything between the two is checked, one thing after the other. Each check reports whether the
+publication passes: true, false, or null if that can no longer be known. The filter expression is
+evaluated by the oracle; the policy is called to see what it would do now, unless that takes longer
+than a turn allows.
 
-The publication is one of the last that came (`BrokerView.remembered`), by its id, or one that is
-only described. The subscription is one that exists, by its number or all of a client's,
-or one that is only described. The state of the subscriber (`me.`, its queue, whether it is
-connected) is that of now, as no other is kept.
+The publication is one of the most recent (`BrokerView.remembered`), by its id, or is described in
+the request. The subscription exists, by its number or all of a client's, or is described. The state
+of the subscriber (`me.`, its queue, whether it is connected) is the present one, because no other
+is kept.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rove.serve.http.inspection import SubscriptionView, subscription_view
 
 
 class DescribedSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A subscription that need not exist."""
+    """A subscription that is described instead of named."""
 
     topic: str
     filter: str | None = None
@@ -44,40 +44,40 @@ class DescribedSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 
 class ExplainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is asked."""
+    """The body of a request."""
 
     publication: str | dict[str, Any]
-    """An id, or what a publication would say."""
+    """An id, or the members of a publication."""
     topic: str | None = None
-    """Of a publication that is only described."""
+    """The topic of a publication that is described."""
     subscription: int | DescribedSubscription | None = None
     client: str | None = None
     """All subscriptions of that client."""
     at: float | None = None
-    """When it was published, in seconds since 1970; now, or when it was."""
+    """When it was published, in seconds since 1970; by default the actual time, or now."""
 
 
 class Check(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that stands between a publication and a subscription."""
+    """One check between a publication and a subscription."""
 
     check: str
     passed: bool | None
     why: str
     parts: tuple[Explanation, ...] = ()
-    """Of the text: every part of it, its truth and why."""
+    """Of the filter expression: every part, its truth value and why."""
 
 
 class ExplainedSubscription(msgspec.Struct, frozen=True):
-    """What is to be said of one subscription."""
+    """The checks of one subscription."""
 
     subscription: SubscriptionView
     reaches: bool | None
-    """False if any check failed, null if none did but one is not known."""
+    """False if any check failed, null if none failed but one is not known."""
     checks: list[Check]
 
 
 class ExplainedPublication(msgspec.Struct, frozen=True):
-    """A publication as the checks see it."""
+    """The publication that is checked."""
 
     topic: str
     attributes: Mapping[str, object] | None
@@ -85,7 +85,7 @@ class ExplainedPublication(msgspec.Struct, frozen=True):
     at: float
     remembered: RecentPublication | None = None
     arrived: IncomingMessage | None = None
-    """As policies see it; None as above."""
+    """In the form for policies; None as above."""
 
 
 class ExplainResponse(msgspec.Struct, frozen=True):
@@ -95,43 +95,43 @@ class ExplainResponse(msgspec.Struct, frozen=True):
     subscriptions: list[ExplainedSubscription]
 
 
-def explained(view: BrokerView, question: ExplainRequest, identity: Identity) -> ExplainResponse:
-    """Explain, as far as whoever asks may know."""
+def explained(view: BrokerView, request: ExplainRequest, identity: Identity) -> ExplainResponse:
+    """Explain, as far as the user's rights allow."""
     is_admin = view.may(identity, "admin")
-    case = _case(view, question, identity, is_admin)
-    asked = _subscriptions(view, question, identity, is_admin)
-    verdicts = [_verdict(view, one, case) for one in asked]
+    case = _publication(view, request, identity, is_admin)
+    found = _subscriptions(view, request, identity, is_admin)
+    subscriptions = [_explained(view, one, case) for one in found]
     known: dict[str, Any] = {"topic": case.topic, "at": case.at}
     if case.remembered is not None:
         one = case.remembered
         known |= {"id": one.id, "publisher": one.publisher, "notified": one.notified}
-    return ExplainResponse(known, verdicts)
+    return ExplainResponse(known, subscriptions)
 
 
-# --- what is asked about --------------------------------------------------------------------------
+# --- publication and subscription -----------------------------------------------------------------
 
 
-def _case(
-    view: BrokerView, question: ExplainRequest, identity: Identity, is_admin: bool
+def _publication(
+    view: BrokerView, request: ExplainRequest, identity: Identity, is_admin: bool
 ) -> ExplainedPublication:
-    if isinstance(question.publication, dict):
-        if question.topic is None:
+    if isinstance(request.publication, dict):
+        if request.topic is None:
             raise HttpError(
                 400, "there is no topic", "a publication that is described needs a topic"
             )
-        fault = name_fault(question.topic)
+        fault = name_fault(request.topic)
         if fault is not None:
             raise HttpError(400, f"topic: {fault}")
-        at = view.now if question.at is None else question.at
-        arrived = IncomingMessage(question.topic, msgspec.json.encode(question.publication))
+        at = view.now if request.at is None else request.at
+        arrived = IncomingMessage(request.topic, msgspec.json.encode(request.publication))
         attributes = attributes_of(arrived.topic, arrived.payload, ())
-        return ExplainedPublication(question.topic, attributes, at, arrived=arrived)
-    found = view.remembered(question.publication)
+        return ExplainedPublication(request.topic, attributes, at, arrived=arrived)
+    found = view.remembered(request.publication)
     if found is None or not (is_admin or view.may_receive(identity, found.topic)):
         count = view.limits.explain_publications_max
-        what = f"no publication {question.publication!r} among the last {count}"
+        what = f"no publication {request.publication!r} among the last {count}"
         raise HttpError(404, what, "describe it: a JSON object, and its topic")
-    at = question.at or found.at
+    at = request.at or found.at
     if not isinstance(found.payload, bytes):
         return ExplainedPublication(found.topic, None, at, found)
     user = found.properties.user
@@ -142,9 +142,9 @@ def _case(
 
 
 def _subscriptions(
-    view: BrokerView, question: ExplainRequest, identity: Identity, is_admin: bool
+    view: BrokerView, request: ExplainRequest, identity: Identity, is_admin: bool
 ) -> list[Subscription]:
-    match question:
+    match request:
         case ExplainRequest(subscription=DescribedSubscription() as described):
             return [_described(view, described, identity)]
         case ExplainRequest(subscription=int(number)):
@@ -190,10 +190,10 @@ def _described(
 # --- the checks -----------------------------------------------------------------------------------
 
 
-def _verdict(
+def _explained(
     view: BrokerView, one: Subscription, case: ExplainedPublication
 ) -> ExplainedSubscription:
-    checks = [*_of_topic(view, one, case), *_of_text(one, case), *_of_engine(one)]
+    checks = [*_of_topic(view, one, case), *_of_expression(one, case), *_of_engine(one)]
     checks += _of_policy(view, one, case)
     if case.remembered is not None:
         checks += _of_publication(view, case.remembered)
@@ -223,9 +223,9 @@ def _of_topic(view: BrokerView, one: Subscription, case: ExplainedPublication) -
         yield Check("time", None, f"{why}: only what was retained or valid then reached it")
 
 
-def _of_text(one: Subscription, case: ExplainedPublication) -> Iterator[Check]:
+def _of_expression(one: Subscription, case: ExplainedPublication) -> Iterator[Check]:
     if one.interest is None:
-        yield Check("text", True, "it has no text: everything on its topics is wanted")
+        yield Check("text", True, "it has no filter expression: everything on its topics matches")
         return
     if case.attributes is None:
         yield Check("text", None, "the payload was too large to be remembered")
@@ -240,7 +240,7 @@ def _of_text(one: Subscription, case: ExplainedPublication) -> Iterator[Check]:
     passed: bool | None = matched
     if matched and one.interest.is_ranked:
         passed = None
-        why = "it may be among the best; only its window knew"
+        why = "it may be among the best; only its window could tell"
     yield Check("text", passed, why, tuple(parts))
 
 
@@ -248,12 +248,12 @@ def _of_engine(one: Subscription) -> Iterator[Check]:
     if one.interest is not None and not one.interest.is_live:
         why = "Spark serves it: it is notified when the pipeline has found it in the lake"
         yield Check(
-            "engine", None, f"{why}, seconds later; rove pipeline status says how far it is"
+            "engine", None, f"{why}, seconds later; rove pipeline status shows how far it is"
         )
 
 
 def _of_policy(view: BrokerView, one: Subscription, case: ExplainedPublication) -> Iterator[Check]:
-    """What a policy would say now; what it said then, with the state of then, nobody keeps."""
+    """What the policy would do now: its past decisions and their state are not kept."""
     subscriber, limits = one.session.subscriber, view.policy_limits
     slot = one.slot or (None if subscriber is None else subscriber.slot)
     if slot is None or limits is None:
@@ -263,7 +263,7 @@ def _of_policy(view: BrokerView, one: Subscription, case: ExplainedPublication) 
     if agent.suspended_until is not None and now < agent.suspended_until:
         left_s = agent.suspended_until - now
         goes_on = limits.suspended == "deliver"
-        what = "everything is sent as it came" if goes_on else "nothing is sent"
+        what = "everything is sent unchanged" if goes_on else "nothing is sent"
         passed = None if case.remembered is not None else goes_on
         yield Check("policy", passed, f"{whose} is suspended for another {left_s:.0f} s: {what}")
         return
@@ -279,23 +279,23 @@ def _of_policy(view: BrokerView, one: Subscription, case: ExplainedPublication) 
         results={},
         steps_max=min(limits.inline_steps_max, limits.steps_max),
     )
-    sent, why = _said(result)
+    sent, why = _meaning(result)
     if case.remembered is not None:
         sent, why = None, f"{why} if it came now; what it did then is not kept here"
     yield Check("policy", sent, f"{whose} {why}")
 
 
-def _said(result: Completed | Stopped | Deferred) -> tuple[bool | None, str]:
-    """What the result of a call means: whether anything is sent, and what."""
+def _meaning(result: Completed | Stopped | Deferred) -> tuple[bool | None, str]:
+    """The meaning of a result: whether anything is sent, and what."""
     if isinstance(result, Deferred):
         return None, "would have a picture made smaller first, and then decide"
     if isinstance(result, Stopped):
         if result.kind == "steps":
-            return None, "would take too long to be asked here"
+            return None, "would take too long to run here"
         at = f"line {result.line}: " if result.line else ""
         return False, f"would be stopped ({result.kind}): {at}{result.text}"
     if result.passes:
-        return True, "would send it as it came"
+        return True, "would send it unchanged"
     if not result.outputs:
         return False, "would send nothing"
     count = len(result.outputs)
@@ -308,7 +308,7 @@ def _of_publication(view: BrokerView, found: RecentPublication) -> Iterator[Chec
         yield Check("withdrawn", False, "its publisher has withdrawn it")
     if found.expires_at <= view.now:
         over_s = view.now - found.expires_at
-        why = f"it expired {over_s:.3f} s ago; whoever had not been sent it by then was not"
+        why = f"it expired {over_s:.3f} s ago; it was not sent to anybody after that"
         yield Check("expiry", None, why)
 
 
@@ -326,7 +326,7 @@ def _of_delivery(view: BrokerView, one: Subscription, found: RecentPublication) 
         yield Check("queue", None, entry)
     limits = view.limits
     if len(session.queue) >= limits.queue_messages_max:
-        yield Check("queue", None, f"its queue is full; {limits.queue_overflow} holds")
+        yield Check("queue", None, f"its queue is full; {limits.queue_overflow} applies")
     link = session.link
     size_max = None if link is None else link.packet_bytes_max
     size = found.payload if isinstance(found.payload, int) else len(found.payload)
@@ -335,7 +335,7 @@ def _of_delivery(view: BrokerView, one: Subscription, found: RecentPublication) 
 
 
 def _waiting(session: Session, found: RecentPublication) -> str | None:
-    """Where in a session a publication still is, for people."""
+    """Where a publication still waits in a session, for people."""
     living = found.living()
     if living is None:
         return None

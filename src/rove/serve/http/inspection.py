@@ -1,8 +1,8 @@
-"""What is inside the broker, as `/clients`, `/queues`, `/policies` and the others show it.
+"""The state of the broker for `/clients`, `/queues`, `/policies` and other routes.
 
-Plain structs, made from the broker's state at the moment of asking, between two of its turns. All
-sessions are looked at, about 0.3 µs each, whatever the page: a million sessions hold the broker
-up for a third of a second, so this is for people and for the odd script, not for a loop.
+Plain structs, made from the broker's present state between two of its turns. Each request goes
+through all sessions, about 0.3 µs each, whatever the page: a million sessions block the broker for
+a third of a second, so this is for people and an occasional script, not for a loop.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ClientView(msgspec.Struct):
     connected: bool
     address: str | None
     since: float | None
-    """Since when it is connected, or since when it is away; seconds since 1970."""
+    """Since when it is connected or away; seconds since 1970."""
     version: str
     subscriptions: int
     queue_messages: int
@@ -49,7 +49,7 @@ class ClientView(msgspec.Struct):
 
 
 class QueueView(msgspec.Struct):
-    """What waits for one session."""
+    """The notifications that wait for a session."""
 
     client: str
     user: str | None
@@ -57,7 +57,7 @@ class QueueView(msgspec.Struct):
     queue_messages: int
     queue_bytes: int
     oldest_s: float
-    """For how long the oldest has waited."""
+    """How long the oldest has waited."""
     inflight: int
 
 
@@ -68,7 +68,7 @@ class SubscriptionView(msgspec.Struct):
     client: str
     user: str | None
     topic: str
-    """As it was asked for, `$share/…` included."""
+    """As in the SUBSCRIBE, with `$share/…`."""
     filter: str
     evolve: str
     qos: int
@@ -77,15 +77,15 @@ class SubscriptionView(msgspec.Struct):
     retain_as_published: bool
     accepted_at: float
     engine: str
-    """Who finds what meets it: `broker`, or `spark`."""
+    """Who matches: `broker` or `spark`."""
     me: dict[str, object]
-    """The subscriber's variables as they are now, if the filter looks at any."""
+    """The subscriber's present variables, if the expression uses any."""
     policy: str
-    """The text of its own policy; empty for that of its session, if there is one."""
+    """Its own policy; empty if that of the session applies, if any."""
 
 
 class ChannelView(msgspec.Struct):
-    """What goes to the lake."""
+    """A channel of the lake."""
 
     name: str
     topics: list[str]
@@ -93,7 +93,7 @@ class ChannelView(msgspec.Struct):
 
 
 def channels(view: BrokerView) -> list[ChannelView]:
-    """As they were configured; none where there is no lake."""
+    """The configured channels; none without a lake."""
     found = view.settings.channels
     return [ChannelView(one.name, list(one.topics), sorted(one.keep)) for one in found]
 
@@ -126,14 +126,14 @@ def client_view(session: Session) -> ClientView:
 
 
 def queues(view: BrokerView, count: int) -> list[QueueView]:
-    """The longest queues, and those with something under way, the longest first."""
+    """The longest queues, and those with notifications in flight, the longest first."""
     waiting = (one for one in view.sessions.values() if one.queue or one.inflight)
     longest = heapq.nlargest(count, waiting, key=lambda one: (len(one.queue), len(one.inflight)))
     return [queue_view(one, view.now) for one in longest]
 
 
 def queue_view(session: Session, now: float) -> QueueView:
-    """What waits for a session."""
+    """The queue of a session."""
     oldest = now
     if session.inflight:
         oldest = next(iter(session.inflight.values())).publication.at

@@ -1,9 +1,9 @@
-"""What the HTTP interface offers, described once: for the router, for programs, for people.
+"""Descriptions of the HTTP interface: the OpenAPI document, and a page for people.
 
-`http` has a table of `Operation`s. From it come the routes, the parameters that are accepted, the
-OpenAPI document at `/openapi.json`, and the page at `/docs`. The page is made here, in a few lines
-of HTML: the usual viewers are a megabyte of script from elsewhere, and a broker is often where
-there is no elsewhere.
+The routes, the accepted parameters, the OpenAPI document at `/openapi.json` and the page at `/docs`
+all come from one table of `Operation`s (`rove.serve.http.operations`). The page is a few lines of
+HTML: the usual viewers load a megabyte of scripts from the Internet, which a broker often cannot
+reach.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Kind = Literal["string", "integer", "boolean"]
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """Something in a query or a path."""
+    """A parameter in a query or a path."""
 
     name: str
     about: str
@@ -29,30 +29,30 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One thing that can be asked for."""
+    """A route: a method and a path."""
 
     method: str
     path: str
     about: str
     parameters: tuple[Parameter, ...] = ()
     body: str = ""
-    """What the body is, if there is one."""
+    """A description of the body, if there is one."""
     body_type: str = "application/json"
     answers: tuple[tuple[int, str], ...] = ((200, "JSON"),)
     answer_type: str = "application/json"
     access: Literal["open", "known", "admin"] = "known"
-    """Who may: anybody, whoever the door lets in, or administrators."""
+    """Who may use it: anybody, users who may connect, or administrators."""
     takes: bool = False
-    """A GET that changes something all the same: it takes what waits, or makes a session."""
+    """Whether it is a GET with effects: it takes notifications from a queue, or makes a session."""
 
     @property
     def is_safe(self) -> bool:
-        """Whether nothing is different after it."""
+        """Whether it has no effects."""
         return self.method == "GET" and not self.takes
 
     @property
     def public_path(self) -> str:
-        """Without what only the router wants to know: `{number}` for `{number:int}`."""
+        """The path without converters of the router: `{number}` for `{number:int}`."""
         return re.sub(r"[{](\w+):\w+[}]", r"{\1}", self.path)
 
     @property
@@ -136,8 +136,8 @@ dd { margin: 0; }
 small { opacity: .75; }
 """
 ACCESS = {
-    "open": "Anybody may.",
-    "known": "Whoever is let in may, as far as the access rules go.",
+    "open": "For everybody.",
+    "known": "For users who may connect, within the access rules.",
     "admin": "For administrators.",
 }
 
@@ -168,15 +168,15 @@ def _section(operation: Operation) -> str:
 
 
 def front_page(version: str, name: str) -> str:
-    """What somebody sees who looks in with a browser."""
+    """The page for browsers at `/`."""
     return _html(
         f"Rove {version}",
         "<p>A publish/subscribe broker. What is here:</p><ul>"
         "<li><a href=docs>docs</a>: the HTTP interface, every route of it</li>"
-        "<li><a href=healthz>healthz</a>: is it well?</li>"
+        "<li><a href=healthz>healthz</a>: is it healthy?</li>"
         "<li><a href=metrics>metrics</a>: counters and gauges for Prometheus</li>"
         f"<li><code>ws://{html.escape(name)}/mqtt</code>: MQTT over WebSocket</li></ul>"
-        "<p>To listen, and to say something:</p>"
+        "<p>To subscribe and to publish:</p>"
         f"<pre>curl -N 'http://{html.escape(name)}/subscribe?topic=air/%23'\n"
         f"curl 'http://{html.escape(name)}/publish?topic=air/1' -d '{{\"NO2\": 41}}'</pre>",
     )

@@ -1,7 +1,7 @@
-"""Everything that the HTTP interface offers, as a table.
+"""The table of all routes of the HTTP interface.
 
-The router, the OpenAPI document and the page for people are made of it; the name of an entry is
-the method of `rove.serve.http.routes.Interface` that does it. Where two paths fit, the first
+The router, the OpenAPI document and the page for people are made from it. The key of an entry is
+the method of `rove.serve.http.routes.Interface` that handles it. If two paths fit, the first
 counts.
 """
 
@@ -11,33 +11,33 @@ from rove.serve.http.openapi import Operation, Parameter
 from rove.serve.http.requests import USER_PREFIX
 
 REFUSALS = (
-    (400, "the request is wrong; the error says how"),
-    (401, "who is it? user or password are missing or wrong"),
+    (400, "the request is invalid; the error says why"),
+    (401, "user or password are missing or wrong"),
     (403, "not allowed"),
 )
-BUSY = ((429, "too much of it, or a quota is used up"), (503, "not now: overload or shutdown"))
+BUSY = ((429, "too many requests, or a quota is used up"), (503, "overload or shutdown"))
 AFTER = Parameter("after", "`next` of the page before", "integer")
 LIMIT = Parameter("limit", "how many at most; 100", "integer")
 ITEMS = '{"items": […], "next": `after` of the next page, or null}'
 CLIENT = Parameter("client", "the client id", in_path=True)
 TOPIC_FILTERS = Parameter("topic", "a topic filter, `air/#`; several times for several")
-TEXT = Parameter("filter", "a text of the subscription language, `NO2 > 40`")
-EVOLVE = Parameter("evolve", "how bounds that move are kept up: exact, pes 1s, lees, clees 500ms")
-NO_MATCHERS = (404, "this broker was given no matchers")
-BEGUN = (202, '{"asked": "layout", "split" or "merge"}; `/matchers` tells what became of it')
-NOT_NOW = (409, "not as things are; the error says why")
+TEXT = Parameter("filter", "a filter expression, `NO2 > 40`")
+EVOLVE = Parameter("evolve", "how moving bounds are updated: exact, pes 1s, lees, clees 500ms")
+NO_MATCHERS = (404, "this broker may have no matchers")
+BEGUN = (202, '{"asked": "layout", "split" or "merge"}; `/matchers` shows the result')
+NOT_NOW = (409, "impossible at the moment; the error says why")
 POLICY = Parameter("policy", "a policy of this subscription, instead of its session's")
 OF_SUBSCRIPTION = Parameter(
     "subscription", "the identifier of a subscription: its policy, not the session's", "integer"
 )
 NO_POLICIES = (404, "this broker runs no policies")
-ENGINE = Parameter("engine", "who finds what meets the text: broker, or spark (seconds later)")
+ENGINE = Parameter("engine", "who matches: broker, or spark (seconds later)")
 
 OPERATIONS: dict[str, Operation] = {
     "front": Operation(
         "GET",
         "/",
-        "What is here.",
+        "An overview.",
         answers=((200, "a page"),),
         answer_type="text/html",
         access="open",
@@ -45,21 +45,21 @@ OPERATIONS: dict[str, Operation] = {
     "publish": Operation(
         "POST",
         "/publish",
-        "Publish. Answered when the broker has acknowledged it, which for QoS 1 and 2 means that "
-        "it is on disk.",
+        "Publish. The response follows the broker's acknowledgement; with QoS 1 and 2 the "
+        "publication is on disk by then.",
         (
             Parameter("topic", "the topic", required=True),
             Parameter("qos", "0, 1 or 2; 1 unless given", "integer"),
-            Parameter("retain", "whether it is the last word on its topic", "boolean"),
-            Parameter("id", "its id; without one it is given one"),
-            Parameter("valid-for", "seconds, or `forever`: kept for those who subscribe later"),
+            Parameter("retain", "whether it is the retained publication of its topic", "boolean"),
+            Parameter("id", "its id; chosen by the broker if missing"),
+            Parameter("valid-for", "seconds, or `forever`: kept for later subscriptions"),
             Parameter("expiry", "seconds after which it is not delivered any more", "integer"),
             Parameter(USER_PREFIX, "`user.NAME=VALUE`: a user property, which is an attribute"),
         ),
         "the payload, any bytes; members of a JSON object are attributes",
         "application/octet-stream",
         (
-            (200, '{"id": …, "matched": whether anybody wanted it; null for QoS 0}'),
+            (200, '{"id": …, "matched": whether any subscription matched; null for QoS 0}'),
             *REFUSALS,
             (413, "too large"),
             *BUSY,
@@ -76,8 +76,7 @@ OPERATIONS: dict[str, Operation] = {
     "subscribe": Operation(
         "GET",
         "/subscribe",
-        "Subscribe, and be sent notifications as server-sent events for as long as the connection "
-        "is open.",
+        "Subscribe, and receive notifications as server-sent events while the connection is open.",
         (
             TOPIC_FILTERS,
             TEXT,
@@ -87,7 +86,7 @@ OPERATIONS: dict[str, Operation] = {
             Parameter("qos", "0 or 1; 0 unless there is a session", "integer"),
             Parameter("me", "a JSON object: the subscriber's `me.` variables"),
             Parameter("session", "a client id: notifications queue while the stream is closed"),
-            Parameter("session-expiry", "for how many seconds they do; a day", "integer"),
+            Parameter("session-expiry", "for how many seconds; a day", "integer"),
         ),
         answers=((200, "events"), *REFUSALS, *BUSY),
         answer_type="text/event-stream",
@@ -103,8 +102,8 @@ OPERATIONS: dict[str, Operation] = {
     "add_subscription": Operation(
         "POST",
         "/sessions/{client:path}/subscriptions",
-        "Add a subscription to a session, which is made if there is none. What it brings queues "
-        "until somebody connects as that client, by MQTT or by /subscribe?session=.",
+        "Add a subscription to a session, which is made if there is none. Its "
+        "notifications queue until that client connects, by MQTT or by /subscribe?session=.",
         (CLIENT,),
         '{"topic": …, "filter": …, "evolve": …, "engine": …, "policy": …, "qos": 1, '
         '"identifier": 0, "session_expiry_s": …}; all but the topic may be left out',
@@ -126,9 +125,9 @@ OPERATIONS: dict[str, Operation] = {
         "PUT",
         "/sessions/{client:path}/policy",
         "Give a session, which is made if there is none, or one of its subscriptions a policy: a "
-        "few lines that decide what it is sent.",
+        "few lines of code that decide what it gets.",
         (CLIENT, OF_SUBSCRIPTION),
-        "the text of the policy",
+        "the code of the policy",
         "text/plain",
         answers=(
             (200, '{"client": …, "subscription": …, "set": true}'),
@@ -141,7 +140,7 @@ OPERATIONS: dict[str, Operation] = {
     "remove_policy": Operation(
         "DELETE",
         "/sessions/{client:path}/policy",
-        "Take the policy away; everything is sent again.",
+        "Remove the policy; everything is sent again.",
         (CLIENT, OF_SUBSCRIPTION),
         answers=(
             (200, '{"client": …, "subscription": …, "removed": true}'),
@@ -153,8 +152,7 @@ OPERATIONS: dict[str, Operation] = {
     "variables": Operation(
         "GET",
         "/sessions/{client:path}/variables",
-        "The `me.` variables of a subscriber: for administrators, and for whoever is the user of "
-        "the session.",
+        "The `me.` variables of a subscriber: for administrators and the user of the session.",
         (CLIENT,),
         answers=(
             (200, '{"manual": {…}, "automatic": {…}}'),
@@ -165,7 +163,7 @@ OPERATIONS: dict[str, Operation] = {
     "end_session": Operation(
         "DELETE",
         "/sessions/{client:path}",
-        "End a session: its subscriptions and its queue are gone, its client is disconnected.",
+        "End a session, with its subscriptions and its queue; its client is disconnected.",
         (CLIENT,),
         answers=((200, '{"client": …, "ended": true}'), *REFUSALS, (404, "no such session")),
     ),
@@ -180,7 +178,7 @@ OPERATIONS: dict[str, Operation] = {
     "queues": Operation(
         "GET",
         "/queues",
-        "What waits for whom, the longest queue first.",
+        "Queues of notifications, the longest first.",
         (LIMIT,),
         answers=((200, '{"items": […]}'), *REFUSALS),
         access="admin",
@@ -195,15 +193,15 @@ OPERATIONS: dict[str, Operation] = {
     "channels": Operation(
         "GET",
         "/channels",
-        "What goes to the lake: topics by channel, and what of their stream is kept.",
+        "Channels of the lake: their topics, and what is kept of them.",
         answers=((200, '{"items": [{"name", "topics", "keeps"}]}'), *REFUSALS),
         access="admin",
     ),
     "matchers": Operation(
         "GET",
         "/matchers",
-        "Who matches: processes and the broker itself, how busy each is, and what was rearranged, "
-        "when, why and for how long.",
+        "Matchers, including the broker itself: how busy each is, and past reconfigurations, with "
+        "time, reason and duration.",
         answers=(
             (200, '{"layout": …, "matchers": […], "reconfigurations": […], …}'),
             *REFUSALS,
@@ -213,7 +211,7 @@ OPERATIONS: dict[str, Operation] = {
     "switch_layout": Operation(
         "POST",
         "/matchers/layout",
-        "Lay the subscriptions out over the matchers in another way.",
+        "Distribute the subscriptions over the matchers in another way.",
         (),
         '{"layout": "partitioned", "replicated" or "hierarchical"}',
         answers=(BEGUN, *REFUSALS, NO_MATCHERS, NOT_NOW),
@@ -222,26 +220,26 @@ OPERATIONS: dict[str, Operation] = {
     "split_matcher": Operation(
         "POST",
         "/matchers/split",
-        "Begin another process now, that takes over from the busiest.",
+        "Start another process now, which takes over work from the busiest.",
         answers=(BEGUN, *REFUSALS, NO_MATCHERS, NOT_NOW),
         access="admin",
     ),
     "merge_matchers": Operation(
         "POST",
         "/matchers/merge",
-        "End a process now; the others, or the broker itself, take over what it had.",
+        "End a process now; the others, or the broker itself, take over its work.",
         answers=(BEGUN, *REFUSALS, NO_MATCHERS, NOT_NOW),
         access="admin",
     ),
     "policies": Operation(
         "GET",
         "/policies",
-        "Policies at work, and what they decide and use: all for administrators, for others their "
-        "own.",
+        "Active policies, their decisions and their use of resources: all for administrators, for "
+        "others their own.",
         (
             Parameter("client", "only those of this client"),
             Parameter("limit", "how many at most; 100", "integer"),
-            Parameter("short", "without the texts of policies", "boolean"),
+            Parameter("short", "without the code of policies", "boolean"),
         ),
         answers=(
             (200, '{"count": …, "suspended": …, "total": {…}, "policies": […], …}'),
@@ -266,7 +264,7 @@ OPERATIONS: dict[str, Operation] = {
     "healthz": Operation(
         "GET",
         "/healthz",
-        "Is the broker well?",
+        "Whether the broker is healthy.",
         answers=((200, '{"status": "ok"}'), (503, '{"status": "ill", "reasons": […]}')),
         access="open",
     ),

@@ -1,10 +1,10 @@
-"""The HTTP interface: its routes, and what each does.
+"""The handlers of the HTTP interface.
 
-It decides nothing: a request is read, becomes packets of a client inside this process (see
-`rove.serve.http.in_process`), and what the broker answers is written as JSON. What it shows of the
-broker's inside comes from `inspection`, `explanations` and `metrics`.
+They make no decisions: a request is read and becomes packets of a client in this process
+(`rove.serve.http.in_process`), and the broker's answer is written as JSON. The state of the broker
+comes from `inspection`, `explanations` and `metrics`.
 
-Which routes there are, and for whom, stands in `operations`.
+`operations` lists the routes and who may use them.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ from rove.serve.http.subscription_requests import (
     begin,
     end,
     remove,
+    request_in_body,
+    request_in_query,
     set_policy,
-    wish_in,
-    wish_of,
 )
 from rove.serve.http.web import Web
 from rove.serve.logs import events
@@ -81,7 +81,7 @@ from rove.serve.metrics.readings import (
 from rove.serve.shell import Shell
 
 FORM = "application/x-www-form-urlencoded"
-"""What curl says of any body unless told otherwise: it says nothing about the payload."""
+"""The default of curl for any body, which therefore means nothing."""
 EXPIRY_S_MAX = 0xFFFF_FFFF
 PAGE = 100
 PAGE_MAX = 10_000
@@ -111,13 +111,13 @@ log = events("http")
 
 
 class LayoutBody(msgspec.Struct):
-    """Which layout is wanted."""
+    """The body of a request for a layout."""
 
     layout: str
 
 
 class Interface:
-    """The handlers, and what they need."""
+    """The handlers and their state."""
 
     def __init__(
         self, shell: Shell, guests: HttpAuthenticator, health: Callable[[], list[str]]
@@ -129,7 +129,7 @@ class Interface:
         self._streams: set[EventStream] = set()
         self._started = time.monotonic()
         self.recorder_state: Callable[[], RecorderState] | None = None
-        """How the recording of metrics goes, if they are recorded."""
+        """The state of the recording of metrics, if there is one."""
 
     async def _body(self, request: Request) -> bytes:
         bytes_max = self._shell.broker.view.limits.http_body_bytes_max
@@ -161,7 +161,7 @@ class Interface:
     # -- subscribing ---------------------------------------------------------------------------
 
     async def subscribe(self, request: Request, identity: Identity, query: Query) -> Response:
-        wish = wish_of(query)
+        wanted = request_in_query(query)
         most = self._shell.broker.view.limits.sse_clients_max
         if len(self._streams) >= most:
             self._shell.broker.counters.quota_hits += 1
@@ -174,7 +174,7 @@ class Interface:
         stream = EventStream(subscriber, transport, self._streams.discard)
         self._streams.add(stream)
         try:
-            await begin(self._shell, subscriber, wish)
+            await begin(self._shell, subscriber, wanted)
         except BaseException:
             self._streams.discard(stream)
             subscriber.disconnect()
@@ -185,8 +185,8 @@ class Interface:
         self, request: Request, identity: Identity, _query: Query
     ) -> Response:
         body = await self._body(request)
-        wish = wish_in(_name(request, "client"), read_json(body, SubscriptionBody))
-        made = await add(self._shell, identity, wish)
+        wanted = request_in_body(_name(request, "client"), read_json(body, SubscriptionBody))
+        made = await add(self._shell, identity, wanted)
         return json_answer(subscription_view(made), 201)
 
     async def remove_subscription(
@@ -241,7 +241,7 @@ class Interface:
         return json_answer(policies(view, count, broker.now, seen, is_short=is_short))
 
     def _own(self, identity: Identity, client: str | None) -> set[str]:
-        """The clients of a user, or that one if it is the user's."""
+        """The client ids of a user, or the given one if it is the user's."""
         if identity.user is None:
             raise HttpError(403, "without a name nobody has policies of their own here")
         return {
@@ -301,7 +301,7 @@ class Interface:
         return view
 
     def _begun(self, what: str, why_not: str) -> Response:
-        """A rearrangement goes on while others are served: this says that it was begun."""
+        """The response to a reconfiguration that has begun; it continues in the background."""
         if why_not:
             raise HttpError(409, why_not)
         self._shell.wake()
@@ -355,7 +355,7 @@ class Interface:
         return PlainTextResponse(text, media_type=CONTENT_TYPE)
 
     def metrics_now(self, web: Web) -> Iterator[Metric]:
-        """What the broker counts and holds."""
+        """All metrics."""
         shell, streams = self._shell, len(self._streams)
         yield from metrics_of(
             shell.broker, shell.now(), shell.delays, len(web.connections), streams, self._started
@@ -428,7 +428,7 @@ def _address(request: Request) -> str:
 
 
 def _name(request: Request, parameter: str) -> str:
-    """A part of the path that is a name."""
+    """A name in the path."""
     name: str = request.path_params[parameter]
     fault = text_fault(name)
     if fault is not None:
@@ -442,7 +442,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _place(query: Query) -> tuple[int, int]:
-    """Where a page begins, and how much is on it."""
+    """Where a page begins, and its length."""
     return query.integer("after", 0, 0, 2**62), query.integer("limit", PAGE, 1, PAGE_MAX)
 
 
@@ -450,7 +450,7 @@ def _place(query: Query) -> tuple[int, int]:
 
 
 def publication_of(query: Query, body: bytes, content_type: str | None) -> tuple[Publish, str]:
-    """The publication that a request asks for, and its id."""
+    """The publication in a request, and its id."""
     topic = query.text("topic")
     if topic is None:
         raise HttpError(400, "there is no topic", "POST /publish?topic=air/1")
@@ -491,7 +491,7 @@ async def _answer_404(request: Request, error: HTTPException) -> Response:
 
 
 class _Edge:
-    """The outermost layer: the date that HTTP asks for, and a line for the log."""
+    """The outermost layer: adds the date header, which HTTP requires, and logs the request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -515,7 +515,7 @@ class _Edge:
 
 
 def _is_ambiguous(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether two headers say where the body ends: a proxy may have believed the other one."""
+    """Whether two headers give the end of the body: a proxy may have used the other one."""
     return {b"content-length", b"transfer-encoding"} <= {name for name, _ in headers}
 
 

@@ -1,9 +1,9 @@
-"""Subscribing over HTTP: what a request wants, for a stream or for a session that stays.
+"""Subscriptions over HTTP: for an event stream, or for a session.
 
-A session can be prepared without being there: its subscriptions are made and ended as a resource,
-what they bring queues, and whoever then connects under its name, by MQTT or by
-`/subscribe?session=`, gets it. This module connects in the client's name for as long as that
-takes. A client that is connected by MQTT is left alone, for it would be thrown out: it can
+A session can be prepared before its client connects: its subscriptions are made and ended as
+resources, notifications queue, and the client gets them once it connects under that name, by MQTT
+or by `/subscribe?session=`. This module connects under the client's name for as long as that takes.
+If the client is connected by MQTT the request is refused, because it would be disconnected; it can
 subscribe itself.
 """
 
@@ -30,8 +30,8 @@ IDENTIFIER_MAX = 268_435_455
 RETAINED_IF_NEW = 1
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """What a request to subscribe asks for."""
+class SubscriptionRequest(msgspec.Struct, frozen=True):
+    """A request to subscribe."""
 
     topics: list[str]
     filter: str | None = None
@@ -41,13 +41,13 @@ class Wish(msgspec.Struct, frozen=True):
     me: str | None = None
     session: str | None = None
     session_expiry_s: int = 0
-    """0 is not said: as the session has it, or `SESSION_EXPIRY_S`."""
+    """0 if not given: that of the session, or `SESSION_EXPIRY_S`."""
     identifier: int = 0
     policy: str | None = None
 
     @property
     def properties(self) -> Properties:
-        """As a SUBSCRIBE says it."""
+        """The properties of a SUBSCRIBE."""
         named = (
             ("filter", self.filter),
             ("evolve", self.evolve),
@@ -58,8 +58,8 @@ class Wish(msgspec.Struct, frozen=True):
         ids = (self.identifier,) if self.identifier else ()
         return Properties(user=user, subscription_ids=ids)
 
-    def is_met_by(self, one: Subscription, topic: str) -> bool:
-        """Whether a subscription is what is wished for on a topic."""
+    def is_made_by(self, one: Subscription, topic: str) -> bool:
+        """Whether a subscription is the one that is requested for a topic."""
         text, evolve, engine = "", "", "broker"
         if (interest := one.interest) is not None:
             text, evolve, engine = interest.text, interest.evolve_text, interest.engine
@@ -83,8 +83,8 @@ class SubscriptionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     session_expiry_s: int = 0
 
 
-def wish_of(query: Query) -> Wish:
-    """What the parameters of `/subscribe` ask for."""
+def request_in_query(query: Query) -> SubscriptionRequest:
+    """The request in the parameters of `/subscribe`."""
     session = query.text("session")
     topics = query.texts("topic")
     if not topics and not session:
@@ -94,7 +94,7 @@ def wish_of(query: Query) -> Wish:
     me = query.text("me")
     if me is not None:
         read_json(me.encode(), dict[str, Any])
-    return Wish(
+    return SubscriptionRequest(
         topics,
         query.text("filter"),
         query.text("evolve"),
@@ -107,8 +107,8 @@ def wish_of(query: Query) -> Wish:
     )
 
 
-def wish_in(session: str, body: SubscriptionBody) -> Wish:
-    """What a body asks for."""
+def request_in_body(session: str, body: SubscriptionBody) -> SubscriptionRequest:
+    """The request in a body."""
     for name in ("topic", "filter", "evolve", "engine", "policy"):
         fault = text_fault(getattr(body, name) or "")
         if fault is not None:
@@ -118,7 +118,7 @@ def wish_in(session: str, body: SubscriptionBody) -> Wish:
         value = getattr(body, name)
         if not 0 <= value <= high:
             raise HttpError(400, f"{name} is {value}", f"it is a number from 0 to {high}")
-    return Wish(
+    return SubscriptionRequest(
         [body.topic],
         body.filter,
         body.evolve,
@@ -132,46 +132,52 @@ def wish_in(session: str, body: SubscriptionBody) -> Wish:
     )
 
 
-async def begin(shell: Shell, subscriber: EventStreamClient, wish: Wish) -> None:
-    """Connect for a stream, say what the subscriber is like, subscribe."""
+async def begin(shell: Shell, subscriber: EventStreamClient, request: SubscriptionRequest) -> None:
+    """Connect the client of a stream, set its variables, and subscribe."""
     await subscriber.connect(
-        wish.session or "",
-        clean_start=wish.session is None,
-        expiry_s=_expiry(shell, wish.session, wish.session_expiry_s) if wish.session else 0,
+        request.session or "",
+        clean_start=request.session is None,
+        expiry_s=_expiry(shell, request.session, request.session_expiry_s)
+        if request.session
+        else 0,
         receive_max=INFLIGHT_MAX,
     )
-    if wish.me is not None:
-        await subscriber.publish(Publish("$rove/me", wish.me.encode(), 1))
-    await _subscribe(shell, subscriber, wish)
+    if request.me is not None:
+        await subscriber.publish(Publish("$rove/me", request.me.encode(), 1))
+    await _subscribe(shell, subscriber, request)
 
 
-async def _subscribe(shell: Shell, client: InProcessClient, wish: Wish) -> None:
-    """Make what is missing; what is there goes on, as made again it would begin anew."""
+async def _subscribe(shell: Shell, client: InProcessClient, request: SubscriptionRequest) -> None:
+    """Make missing subscriptions; existing ones stay, because making them again restarts them."""
     session = shell.broker.view.sessions.get(client.client_id)
     there = list(session.subscriptions.values()) if session is not None else []
     missing = [
-        topic for topic in wish.topics if not any(wish.is_met_by(one, topic) for one in there)
+        topic
+        for topic in request.topics
+        if not any(request.is_made_by(one, topic) for one in there)
     ]
     if missing:
         filters = tuple(
-            Filter(topic, wish.qos, retain_handling=RETAINED_IF_NEW) for topic in missing
+            Filter(topic, request.qos, retain_handling=RETAINED_IF_NEW) for topic in missing
         )
-        await client.subscribe(filters, wish.properties)
+        await client.subscribe(filters, request.properties)
 
 
-# --- sessions that stay ---------------------------------------------------------------------------
+# --- sessions -------------------------------------------------------------------------------------
 
 
-async def add(shell: Shell, identity: Identity, wish: Wish) -> Subscription:
-    """Add a subscription to a session, which is made if there is none."""
-    assert wish.session is not None
-    expiry_s = _expiry(shell, wish.session, wish.session_expiry_s)
-    client, is_ours = await _client(shell, identity, wish.session, expiry_s)
+async def add(shell: Shell, identity: Identity, request: SubscriptionRequest) -> Subscription:
+    """Add a subscription to a session, which is made if missing."""
+    assert request.session is not None
+    expiry_s = _expiry(shell, request.session, request.session_expiry_s)
+    client, is_ours = await _client(shell, identity, request.session, expiry_s)
     try:
-        await _subscribe(shell, client, wish)
+        await _subscribe(shell, client, request)
         session = shell.broker.view.sessions[client.client_id]
         return next(
-            one for one in session.subscriptions.values() if wish.is_met_by(one, wish.topics[0])
+            one
+            for one in session.subscriptions.values()
+            if request.is_made_by(one, request.topics[0])
         )
     finally:
         if is_ours:
@@ -196,7 +202,7 @@ async def remove(shell: Shell, identity: Identity, client_id: str, number: int) 
 async def set_policy(
     shell: Shell, identity: Identity, client_id: str, text: bytes, identifier: int
 ) -> None:
-    """Give a session or one of its subscriptions a policy; an empty text takes it away."""
+    """Set the policy of a session or one of its subscriptions; an empty text removes it."""
     if not text:
         _session(shell, client_id)
     expiry_s = _expiry(shell, client_id, 0)
@@ -210,16 +216,16 @@ async def set_policy(
 
 
 async def end(shell: Shell, identity: Identity, client_id: str) -> None:
-    """End a session and all that is in it; whoever is connected as it is disconnected."""
+    """End a session; its client is disconnected."""
     _session(shell, client_id)
     client = InProcessClient(shell, "http", identity)
     await client.connect(client_id, clean_start=True)
     client.disconnect()
 
 
-def _expiry(shell: Shell, client_id: str, wished_s: int) -> int:
+def _expiry(shell: Shell, client_id: str, requested_s: int) -> int:
     session = shell.broker.view.sessions.get(client_id)
-    return wished_s or (session.expiry_s if session is not None else 0) or SESSION_EXPIRY_S
+    return requested_s or (session.expiry_s if session is not None else 0) or SESSION_EXPIRY_S
 
 
 def _session(shell: Shell, client_id: str) -> Session:
@@ -232,7 +238,7 @@ def _session(shell: Shell, client_id: str) -> Session:
 async def _client(
     shell: Shell, identity: Identity, client_id: str, expiry_s: int
 ) -> tuple[InProcessClient, bool]:
-    """A client that speaks for a session, and whether it is ours to disconnect."""
+    """A client with the id of a session, and whether the caller has to disconnect it."""
     session = shell.broker.view.sessions.get(client_id)
     if session is not None and session.link is not None:
         if session.identity.user != identity.user:
@@ -241,6 +247,6 @@ async def _client(
             return session.link.peer, False
         raise HttpError(409, f"{client_id} is connected by MQTT", "it can do this itself")
     client = InProcessClient(shell, "http", identity)
-    # Of what waits it is sent one notification at most, and acknowledges none.
+    # It gets at most one of the waiting notifications, and acknowledges none.
     await client.connect(client_id, clean_start=False, expiry_s=expiry_s, receive_max=1)
     return client, True

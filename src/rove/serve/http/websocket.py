@@ -24,11 +24,9 @@ from websockets.protocol import SEND_EOF, State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from rove.broker.sessions.session import Link
 from rove.serve.http.authentication import HttpAuthenticator, cross_site_fault
-from rove.serve.listener import peer_name, unsent_high
+from rove.serve.listener import TransportPeer, peer_name, unsent_high
 from rove.serve.logs import events
-from rove.serve.shell import Shell
 
 PATH = "/mqtt"
 SUBPROTOCOL = Subprotocol("mqtt")
@@ -43,15 +41,15 @@ QUIET = logging.getLogger("rove.http.frames")
 QUIET.setLevel(logging.WARNING)
 
 
-class MqttWebSocket(asyncio.Protocol):
+class MqttWebSocket(TransportPeer):
     """A `Peer` on a WebSocket. uvicorn's HTTP protocol makes it when a client asks for an
     upgrade."""
 
     def __init__(
         self, config: object, server_state: ServerState, app_state: dict[str, Any]
     ) -> None:
+        super().__init__(app_state["shell"])
         self._connections: set[Any] = server_state.connections
-        self._shell: Shell = app_state["shell"]
         self._guests: HttpAuthenticator = app_state["guests"]
         self._certificate: dict[str, object] | None = app_state.get("certificate")
         packet_bytes_max = self._shell.broker.view.limits.packet_bytes_max
@@ -61,8 +59,6 @@ class MqttWebSocket(asyncio.Protocol):
             select_subprotocol=_selected,
             logger=QUIET,
         )
-        self._transport: asyncio.Transport
-        self._link: Link | None = None
         self._closing: asyncio.TimerHandle | None = None
 
     # -- asyncio's side ------------------------------------------------------------------------
@@ -87,16 +83,7 @@ class MqttWebSocket(asyncio.Protocol):
         self._connections.discard(self)
         if self._closing is not None:
             self._closing.cancel()
-        if self._link is not None:
-            self._shell.closed(self._link)
-
-    def pause_writing(self) -> None:
-        if self._link is not None:
-            self._shell.stuck(self._link)
-
-    def resume_writing(self) -> None:
-        if self._link is not None:
-            self._shell.unstuck(self._link)
+        super().connection_lost(exc)
 
     # -- frames --------------------------------------------------------------------------------
 
@@ -169,17 +156,6 @@ class MqttWebSocket(asyncio.Protocol):
             self._frames.send_close(CloseCode.NORMAL_CLOSURE)
             self._write_frames()
         self._close_soon()
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def pause(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.pause_reading()
-
-    def resume(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
 
     def certificate(self) -> dict[str, object]:
         """The client's certificate, if it showed one."""

@@ -1,8 +1,8 @@
-"""What the broker counts and holds: for `/metrics`, as Prometheus reads it, and to be recorded.
+"""The broker's metrics, for `/metrics` in Prometheus' format and for recording.
 
-Counters are the broker's own; gauges are taken when asked. What is queued is summed over all
-sessions, about 0.1 µs each, and what policies did over all policies, about 1.4 µs each. Names carry
-the unit last and begin with `rove_`; counters end in `_total`, as is the custom there.
+Counters belong to the broker; gauges are computed on request. Queues are summed over all sessions,
+about 0.1 µs each, and figures of policies over all policies, about 1.4 µs each. Names begin with
+`rove_` and end with the unit; those of counters end in `_total`, as Prometheus recommends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Gauge(NamedTuple):
-    """Something that goes up and down."""
+    """A value that goes up and down."""
 
     name: str
     about: str
@@ -36,7 +36,7 @@ class Gauge(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """A name, and what it says at this moment."""
+    """A metric and its present values."""
 
     name: str
     about: str
@@ -46,7 +46,7 @@ class Metric(NamedTuple):
 
 
 def metrics_text(metrics: Iterable[Metric]) -> str:
-    """As Prometheus reads it."""
+    """Metrics in Prometheus' format."""
     lines: list[str] = []
     for one in metrics:
         lines += (f"# HELP {one.name} {one.about}", f"# TYPE {one.name} {one.kind}")
@@ -55,7 +55,7 @@ def metrics_text(metrics: Iterable[Metric]) -> str:
 
 
 def metric_values(metrics: Iterable[Metric]) -> dict[str, float]:
-    """By series."""
+    """Values by series."""
     return {series: value for one in metrics for series, value in one.series.items()}
 
 
@@ -67,7 +67,7 @@ def metrics_of(
     event_streams: int,
     started: float,
 ) -> Iterator[Metric]:
-    """All of it, now."""
+    """Metrics of the broker itself."""
     for name, value in broker.counters.as_dict().items():
         full = f"rove_{name}_total"
         yield Metric(full, broker.counters.HELP[name], "counter", {full: value})
@@ -77,11 +77,11 @@ def metrics_of(
     yield from _delays(delays, now)
     yield from _designs(broker)
     version = f'rove_build_info{{version="{__version__}"}}'
-    yield Metric("rove_build_info", "which Rove this is", "gauge", {version: 1})
+    yield Metric("rove_build_info", "the version of Rove", "gauge", {version: 1})
 
 
 def recorder_metrics(state: RecorderState) -> Iterator[Metric]:
-    """How the recording of metrics goes."""
+    """Metrics of the recording."""
     for name, about, value in (
         ("rove_metrics_written_total", "readings written to the metrics database", state.written),
         ("rove_metrics_dropped_total", "readings for which there was no room", state.dropped),
@@ -92,16 +92,16 @@ def recorder_metrics(state: RecorderState) -> Iterator[Metric]:
 
 
 def matcher_metrics(view: MatchersView) -> Iterator[Metric]:
-    """Who matches, how busy each is, and how often they were rearranged."""
+    """Metrics of matchers and their reconfigurations."""
     past = view.reconfigurations
     processes = sum(one.number > 0 for one in view.matchers)
     for name, about, value in (
         ("rove_matchers", "processes that match for the broker", processes),
         ("rove_matcher_tickets_waiting", "batches not answered yet", view.tickets_waiting),
-        ("rove_matcher_reconfigurations_failed_total", "rearrangements given up", view.failed),
+        ("rove_matcher_reconfigurations_failed_total", "reconfigurations given up", view.failed),
         (
             "rove_matcher_reconfiguration_last_seconds",
-            "how long the last rearrangement took",
+            "how long the last reconfiguration took",
             past[-1].duration_s if past else 0.0,
         ),
     ):
@@ -119,12 +119,12 @@ def matcher_metrics(view: MatchersView) -> Iterator[Metric]:
         ),
         (
             "rove_matcher_messages_total",
-            "publications that it was asked for",
+            "publications that it has matched",
             {one.number: one.messages for one in view.matchers},
         ),
         (
             "rove_matcher_messages_per_second",
-            "the same, of late",
+            "publications per second, recently",
             {one.number: one.messages_per_s for one in view.matchers},
         ),
     ):
@@ -132,14 +132,14 @@ def matcher_metrics(view: MatchersView) -> Iterator[Metric]:
         yield Metric(name, about, kind_of(name), series)
     done = "rove_matcher_reconfigurations_total"
     by_kind = {f'{done}{{kind="{kind}"}}': view.done.get(kind, 0) for kind in get_args(Kind)}
-    yield Metric(done, "rearrangements of the matchers that were done", "counter", by_kind)
+    yield Metric(done, "reconfigurations of the matchers", "counter", by_kind)
     layout = "rove_matcher_layout"
     named = {f'{layout}{{layout="{view.layout}"}}': 1}
-    yield Metric(layout, "how subscriptions are laid out over the matchers", "gauge", named)
+    yield Metric(layout, "how subscriptions are distributed over the matchers", "gauge", named)
 
 
 def policy_metrics(view: PoliciesView) -> Iterator[Metric]:
-    """What policies decide and use; nothing until there is one."""
+    """Metrics of policies; none until there is one."""
     total = view.total
     if not view.count and not total.calls:
         return
@@ -157,7 +157,7 @@ def policy_metrics(view: PoliciesView) -> Iterator[Metric]:
         ("rove_policy_steps_total", "steps that policies took", total.steps),
         ("rove_policy_cpu_seconds_total", "in the broker and in workers", total.cpu_s),
         ("rove_policy_calls_in_workers_total", "calls that needed a worker", total.in_workers),
-        ("rove_policy_workers", "processes that may work for policies", view.workers),
+        ("rove_policy_workers", "processes for policies at most", view.workers),
         ("rove_policy_jobs", "jobs under way in workers", view.jobs),
         ("rove_policy_jobs_waiting", "jobs that wait for a worker", view.jobs_waiting),
         ("rove_policy_jobs_done_total", "jobs that workers have done", view.jobs_done),
@@ -181,7 +181,7 @@ def policy_metrics(view: PoliciesView) -> Iterator[Metric]:
 
 
 def _delays(delays: Delays, now: float) -> Iterator[Metric]:
-    """From the receipt of publications until what follows from them was sent, and kept."""
+    """Delays of publications in the broker."""
     both = {"sent": delays.sent, "kept": delays.kept}
     for name, about, values in (
         (
@@ -196,12 +196,12 @@ def _delays(delays: Delays, now: float) -> Iterator[Metric]:
         ),
         (
             "rove_delay_mean_seconds",
-            "mean delay of late",
+            "recent mean delay",
             {until: delay.mean_s(now) for until, delay in both.items()},
         ),
         (
             "rove_delay_max_seconds",
-            "longest delay of late",
+            "recent longest delay",
             {until: delay.longest_s(now) for until, delay in both.items()},
         ),
     ):
@@ -210,7 +210,7 @@ def _delays(delays: Delays, now: float) -> Iterator[Metric]:
 
 
 def _designs(broker: Broker) -> Iterator[Metric]:
-    """What each design for evolving subscriptions has done; nothing while none is in use."""
+    """Metrics of designs for evolving subscriptions; none while no design is in use."""
     by_design = broker.view.designs()
     if not by_design:
         return
@@ -226,14 +226,14 @@ def _designs(broker: Broker) -> Iterator[Metric]:
 def gauges(
     broker: Broker, http_connections: int, event_streams: int, started: float
 ) -> Iterator[Gauge]:
-    """What the broker holds at this moment."""
+    """The present values of gauges."""
     view, pressure = broker.view, broker.backpressure
     held = _session_sums(view.sessions.values())
     yield Gauge("connections_open", "connections, MQTT and in-process", len(view.links))
     yield Gauge("http_connections_open", "HTTP connections and WebSockets", http_connections)
     yield Gauge("event_streams_open", "clients of /subscribe", event_streams)
-    yield Gauge("sessions", "sessions, of clients here and away", len(view.sessions))
-    yield Gauge("sessions_away", "sessions of clients that are away", held.away)
+    yield Gauge("sessions", "sessions, of connected clients and others", len(view.sessions))
+    yield Gauge("sessions_away", "sessions of clients that are not connected", held.away)
     yield Gauge("subscriptions", "subscriptions", view.subscription_count)
     yield Gauge("queued_messages", "notifications that wait in queues, not sent yet", held.queued)
     yield Gauge("queued_bytes", "payloads of notifications that wait in queues", held.bytes)
@@ -244,7 +244,7 @@ def gauges(
     yield Gauge("valid_bytes", "payloads of valid publications", view.retained.valid_bytes)
     yield Gauge("held_bytes", "packets that wait for a commit", view.held_bytes)
     yield Gauge("commit_backlog_bytes", "changes that wait for the disk", pressure.backlog_bytes)
-    yield Gauge("publishers_are_paused", "1 while they are pushed back", int(pressure.is_paused))
+    yield Gauge("publishers_are_paused", "1 while publishers are paused", int(pressure.is_paused))
     yield Gauge("uptime_seconds", "since the broker started", time.monotonic() - started)
 
 
@@ -256,7 +256,7 @@ class _SessionSums(NamedTuple):
 
 
 def _session_sums(sessions: Iterable[Session]) -> _SessionSums:
-    """Summed over all sessions in one go: there may be many, and the broker waits for it."""
+    """Sums over all sessions in one pass: there may be many, and the broker waits for it."""
     away = queued = queued_bytes = inflight = 0
     for session in sessions:
         if session.link is None:

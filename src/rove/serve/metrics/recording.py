@@ -31,8 +31,8 @@ from rove.broker.storage.records import LogRow
 from rove.errors import RoveError
 from rove.metrics.recorder import Recorder, RecorderState
 from rove.metrics.records import Reading, labels_of, labels_text, split_series
-from rove.serve.config import MetricsSettings
 from rove.serve.metrics.readings import Metric, metric_values
+from rove.serve.settings import MetricsSettings
 from rove.serve.shell import Shell
 
 KIND = "metrics"

@@ -127,7 +127,7 @@ class PolicyWorker:
         self._pictures = Pictures()
 
     def serve(self, connection: socket.socket, missing: Sequence[str]) -> None:
-        """Say that it is there, then do as it is told until the other end is closed."""
+        """Report that it is ready, then do jobs until the other end is closed."""
         try:
             _send(connection, 0, self._encoder.encode(Hello(tuple(missing))))
             with connection.makefile("rb", _BUFFER_BYTES) as stream:

@@ -9,7 +9,7 @@ import pytest
 
 from rove.policy.limits import PolicyLimits
 from rove.serve.config import keys
-from rove.serve.workers.policy_settings import PolicySettings
+from rove.serve.settings import PolicySettings
 
 
 def test_its_limits_are_those_of_the_room() -> None:

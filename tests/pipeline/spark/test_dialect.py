@@ -1,11 +1,13 @@
-"""What an older Spark is refused; `tests/interop/test_spark_versions.py` has real ones."""
+"""Names in SQL, and refused versions; `tests/interop/test_spark_versions.py` has real versions."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pyspark
 import pytest
 
-from rove.pipeline.spark.older_spark import OldSparkError, check_spark, check_streams
+from rove.pipeline.spark.dialect import OldSparkError, check_spark, check_streams, quoted
 
 
 @pytest.mark.parametrize("version", ["4.1.0", "4.2.1", "4.3.0", "4.10.0", "5.0.0.dev1"])
@@ -24,3 +26,9 @@ def test_what_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch, version: st
     monkeypatch.setattr(pyspark, "__version__", version)
     with pytest.raises(OldSparkError, match=f"4.1 or newer, and this is {version[:3]}; pip"):
         check_spark()
+
+
+@pytest.mark.parametrize("name", ["x", "a.b", "odd `name`", "ü", "select", "a b"])
+def test_any_name_can_be_written(spark: Any, name: str) -> None:
+    frame = spark.createDataFrame([(1,)], "x long").toDF(name)
+    assert frame.select(quoted(name)).columns == [name]
