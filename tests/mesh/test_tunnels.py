@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 
 import pytest
 
@@ -214,19 +213,41 @@ def test_openings_that_are_lost_are_tried_again_less_and_less_often() -> None:
     assert pair.other.number
 
 
-def test_data_that_nobody_acknowledges_resets_the_tunnel_later_and_later() -> None:
+def test_data_that_is_lost_at_the_end_is_asked_for_and_resets_the_tunnel() -> None:
     pair = Pair().opened()
-    pair.loses = is_data
-    opened: list[float] = []
-    for _ in range(1_200):
-        if pair.one.number:
-            pair.one.tunnels.send({pair.one.number: b""}, b"x")
-        pair.run(0.1)
-        opened += [pair.now_s for event in pair.one.events() if isinstance(event, Opened)]
-    # The other end sees the gap at the second frame that arrives, so only the first ever counts.
-    gaps_s = [later - earlier for earlier, later in pairwise(opened)]
-    assert gaps_s == sorted(gaps_s)
-    assert 2 <= len(opened) <= 6
+    pair.one.tunnels.send({pair.one.number: b""}, b"lost")
+    pair.one.take()
+    pair.run(0.9)
+    assert pair.one.events() == []
+    pair.run(0.3)
+    assert kinds(pair.one.events()) == [Closed, Opened]
+
+
+def test_an_acknowledgement_that_is_lost_is_asked_for() -> None:
+    pair = Pair().opened()
+    pair.one.tunnels.send({pair.one.number: b""}, b"x")
+    pair.exchange()
+    pair.loses = lambda message: isinstance(message, Frame)
+    pair.run(0.5)
+    pair.loses = lambda message: False
+    pair.run(1.0)
+    assert pair.one.tunnels.by_node[OTHER].acked == 1
+    assert pair.one.events() == []
+
+
+def test_data_that_waits_for_a_slow_link_is_asked_for_less_and_less_often() -> None:
+    pair = Pair().opened()
+    pair.one.tunnels.send({pair.one.number: b""}, b"slow")
+    pair.one.tunnels.flush()
+    pair.messages = 0
+    pair.loses = lambda message: True
+    pair.run(59.0)
+    assert pair.messages <= 12
+    assert pair.one.events() == []
+    pair.run(2.0)
+    (closed,) = pair.one.events()
+    assert isinstance(closed, Closed)
+    assert closed.reason == "nothing was acknowledged for too long"
 
 
 def test_resets_are_no_more_frequent_than_round_trips() -> None:

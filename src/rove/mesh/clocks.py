@@ -36,12 +36,15 @@ class LinkClock:
     def __init__(self) -> None:
         self._samples: deque[tuple[float, float, float]] = deque(maxlen=SAMPLES_MAX)
         """Delay, offset, and when it was taken."""
+        self.delay_s_min = DELAY_S_MAX
+        """The smallest of all, when nothing else waited for the link."""
 
     def add(self, sent_s: float, remote_s: float, received_s: float) -> None:
         """A ping was sent, answered when the neighbour's clock said `remote_s`, and came back."""
         delay_s = received_s - sent_s
         if not 0 <= delay_s <= DELAY_S_MAX:
             return  # our own clock was set meanwhile
+        self.delay_s_min = min(self.delay_s_min, delay_s)
         offset_s = remote_s - (sent_s + received_s) / 2
         known = self.estimate(received_s)
         if known is not None and abs(offset_s - known.offset_s) > known.error_s + delay_s / 2:

@@ -61,8 +61,11 @@ class MeshLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes that wait for a tunnel. With more it is reset: nobody looked at `writable`."""
     ack_s: float = 0.025
     """How late the receiver may acknowledge a little data."""
-    stall_s: float = 5.0
-    """A tunnel is reset if its data was not acknowledged for so long, and twice as late each time
-    that this did not help."""
+    probe_s: float = 1.0
+    """After so long without an acknowledgement the other end is asked what has arrived, and then
+    less and less often."""
+    stall_s: float = 60.0
+    """A tunnel is reset if nothing was acknowledged for so long. A slow link with much before it
+    takes its time; what was really lost, the first question shows."""
     retry_s_max: float = 2.0
     """How long at most until the opening of a tunnel is tried again."""

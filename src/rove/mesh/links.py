@@ -21,13 +21,17 @@ from rove.mesh.graph import Edge
 from rove.mesh.limits import MeshLimits
 from rove.mesh.messages import Hello, MeshError, MessageReader, Ping, Pong, Taken, encode
 
-TELL_SHARE: Final = 32
-"""After this share of a window the receiver says how many bytes it has."""
+TELL_BYTES: Final = 16 * 1024
+"""After so many the receiver says how many bytes it has; after a quarter of a smaller window."""
+WINDOW_BYTES_FIRST: Final = 256 * 1024
+WINDOW_BYTES_MIN: Final = 64 * 1024
+TRANSIT_S: Final = 0.2
+"""How much longer than a ping bytes may be on their way before the window is made smaller."""
 HEARD_LATELY: Final = 1.5
 """Times the interval of pings: a link over which something came within this is alive."""
 ERROR_US_MIN: Final = 1_000
 DELAY_US_CHANGE: Final = 2_000
-"""A delay is announced again when it has doubled or halved, and changed by so much."""
+"""A delay is announced again when it turns out to be half of it, and smaller by so much."""
 _U32_MAX: Final = 0xFFFF_FFFF
 
 LinkState = Literal["hello", "welcome", "measuring", "joined"]
@@ -87,6 +91,11 @@ class Link:
         self._queue: deque[bytes] = deque()
         self._taken_bytes = self._told_bytes = 0
         self._taken_at_s = now_s
+        self._window_bytes = min(WINDOW_BYTES_FIRST, limits.link_window_bytes)
+        self._mark_bytes, self._marked_at_s = 0, now_s
+        """When so many bytes had been sent."""
+        self._is_marked = False
+        """Whether some of them were still under way then."""
         self._ping_at_s = math.inf
         self._control = Allowance(limits.control_per_s, limits.control_burst, now_s)
         self._records = Allowance(limits.records_per_s, limits.records_burst, now_s)
@@ -129,7 +138,7 @@ class Link:
 
     def write_frame(self, data: bytes) -> None:
         """Send a frame, or keep it until the neighbour has taken more."""
-        if self._queue or self.sent_bytes - self._taken_bytes >= self.limits.link_window_bytes:
+        if self._queue or self.sent_bytes - self._taken_bytes >= self._window_bytes:
             if self.queued_bytes >= self.limits.link_queue_bytes_max:
                 self.frames_dropped += 1
                 return
@@ -151,10 +160,23 @@ class Link:
             raise MeshError(f"it took {count} bytes, and only {self.sent_bytes} were sent")
         if count > self._taken_bytes:
             self._taken_bytes, self._taken_at_s = count, now_s
-        while self._queue and self.sent_bytes - count < self.limits.link_window_bytes:
+            if count >= self._mark_bytes:
+                self._adapt_window(now_s)
+        while self._queue and self.sent_bytes - count < self._window_bytes:
             data = self._queue.popleft()
             self.queued_bytes -= len(data)
             self.write(data)
+
+    def _adapt_window(self, now_s: float) -> None:
+        """Keep little under way over a slow link: whatever keeps it alive waits behind that."""
+        most = self.limits.link_window_bytes
+        over_s = now_s - self._marked_at_s - min(self.clock.delay_s_min, 1.0)
+        if self._is_marked and over_s > TRANSIT_S:
+            self._window_bytes = max(self._window_bytes // 2, min(WINDOW_BYTES_MIN, most))
+        elif self._queue and over_s < TRANSIT_S / 2:
+            self._window_bytes = min(self._window_bytes * 2, most)
+        self._is_marked = self.sent_bytes > self._taken_bytes
+        self._mark_bytes, self._marked_at_s = self.sent_bytes, now_s
 
     # -- receiving -----------------------------------------------------------------------------
 
@@ -163,7 +185,7 @@ class Link:
         self.heard_at_s = now_s
         self.received_bytes += len(data)
         untold_bytes = self.received_bytes - self._told_bytes
-        if untold_bytes >= self.limits.link_window_bytes // TELL_SHARE and self.is_up:
+        if untold_bytes >= min(TELL_BYTES, self.limits.link_window_bytes // 4) and self.is_up:
             self.write(encode(Taken(self._tell())))
 
     def _tell(self) -> int:
@@ -237,6 +259,7 @@ class Link:
         self.opened_at_s += seconds
         self.heard_at_s += seconds
         self._taken_at_s += seconds
+        self._marked_at_s += seconds
         self._ping_at_s += seconds
         self._control.at_s += seconds
         self._records.at_s += seconds
@@ -247,14 +270,12 @@ class Link:
         estimate = self.clock.estimate(now_s)
         if estimate is None:
             return False
-        delay_us = min(round(estimate.delay_s * 500_000), _U32_MAX)
+        # The smallest delay: a link that is busy must not lead to other ways, and these back again.
+        delay_us = round(self.clock.delay_s_min * 500_000)
         offset_us, error_us = round(estimate.offset_s * 1e6), round(estimate.error_s * 1e6)
         old = self.published
         if old is not None and old.number == self.edge_number:
-            is_steady = (
-                abs(delay_us - old.delay_us) <= DELAY_US_CHANGE
-                or old.delay_us / 2 <= delay_us <= old.delay_us * 2
-            )
+            is_steady = delay_us >= min(old.delay_us / 2, old.delay_us - DELAY_US_CHANGE)
             if is_steady and abs(offset_us - old.offset_us) + error_us <= old.error_us:
                 return False
             if is_steady:

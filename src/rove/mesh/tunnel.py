@@ -11,7 +11,7 @@ from typing import Final
 
 from rove.mesh.graph import Way
 
-START, GAP, WAY, STALL, FULL = range(5)
+START, GAP, WAY, STALL, FULL, PROBE = range(6)
 REASONS: Final = (
     "it is new",
     "a part of the stream was lost",
@@ -19,7 +19,7 @@ REASONS: Final = (
     "nothing was acknowledged for too long",
     "too much waited for it",
 )
-"""Why an end opens a tunnel, as OPEN says it."""
+"""Why an end opens a tunnel, as OPEN says it; PROBE only asks what has arrived."""
 
 
 class Tunnel:
@@ -55,8 +55,13 @@ class Tunnel:
         self.pending_bytes = 0
         self.queue: deque[bytes] = deque()
         self.queued_bytes = 0
-        self.progress_at_s = now_s
+        self.progressed(now_s)
         self.switch_by_s = math.inf
+
+    def progressed(self, now_s: float) -> None:
+        """Something was acknowledged, or is the first to wait for that."""
+        self.progress_at_s = now_s
+        self.probes = 0
 
     @property
     def round_trip_s(self) -> float:

@@ -40,13 +40,12 @@ from rove.mesh.messages import (
     encode_frame,
     encode_open,
 )
-from rove.mesh.tunnel import FULL, GAP, REASONS, STALL, WAY, Tunnel
+from rove.mesh.tunnel import FULL, GAP, PROBE, REASONS, STALL, WAY, Tunnel
 
 PREFIX_BYTES_MAX: Final = 128
 """A part whose prefix is longer goes to its target alone."""
 RETRY_S: Final = 0.05
 """How soon, beyond a round trip, an opening is tried again for the first time."""
-STALL_DOUBLINGS_MAX: Final = 4
 PAUSE_S: Final = 0.02
 PAUSE_S_MAX: Final = 5.0
 
@@ -186,8 +185,9 @@ class Tunnels:
         tunnel.retry_at_s = self._now_s + tunnel.retry_s
         self._wake(tunnel.retry_at_s)
 
-    def _say(self, tunnel: Tunnel) -> None:
-        message = Open(HOPS_MAX, self._own, tunnel.node, tunnel.mine, tunnel.theirs, tunnel.reason)
+    def _say(self, tunnel: Tunnel, reason: int | None = None) -> None:
+        why = tunnel.reason if reason is None else reason
+        message = Open(HOPS_MAX, self._own, tunnel.node, tunnel.mine, tunnel.theirs, why)
         self._transmit_open(tunnel.way.neighbour, encode_open(message))
 
     def offered(self, message: Open, now_s: float) -> None:
@@ -208,6 +208,8 @@ class Tunnels:
         if tunnel.number:
             if message.yours != tunnel.mine:
                 self._say(tunnel)
+            elif message.reason == PROBE:
+                self._send_part(tunnel, b"")
         elif message.yours == tunnel.mine:
             self._open(tunnel)
             self._say(tunnel)
@@ -220,7 +222,7 @@ class Tunnels:
         tunnel.number = self._last_number
         tunnel.opened_count += 1
         tunnel.retry_s = 0.0
-        tunnel.progress_at_s = self._now_s
+        tunnel.progressed(self._now_s)
         self._by_number[tunnel.number] = tunnel
         way = tunnel.way
         event = Opened(tunnel.name, tunnel.number, way.offset_us / 1e6, way.error_us / 1e6)
@@ -321,8 +323,8 @@ class Tunnels:
         """The next head to a target, whose stream grows by `size`."""
         sent = tunnel.sent
         if sent == tunnel.acked:
-            tunnel.progress_at_s = self._now_s
-            self._wake(self._now_s + self._limits.stall_s)
+            tunnel.progressed(self._now_s)
+            self._wake(self._probe_at_s(tunnel))
         tunnel.sent = sent + size
         if tunnel.told != tunnel.received:
             tunnel.told = tunnel.received
@@ -391,7 +393,7 @@ class Tunnels:
     def _acknowledged(self, tunnel: Tunnel, acked: int) -> None:
         tunnel.sent_total += acked - tunnel.acked
         tunnel.acked = acked
-        tunnel.progress_at_s = self._now_s
+        tunnel.progressed(self._now_s)
         tunnel.fails = 0
         if tunnel.next_way is not None and acked == tunnel.sent:
             self._take_next_way(tunnel)
@@ -437,12 +439,28 @@ class Tunnels:
                 return
             self._wake(tunnel.switch_by_s)
         if tunnel.sent > tunnel.acked:
-            doublings = min(tunnel.fails, STALL_DOUBLINGS_MAX)
-            stalled_at_s = tunnel.progress_at_s + (self._limits.stall_s * (1 << doublings))
-            if now_s >= stalled_at_s:
-                self.reset(tunnel, STALL)
-            else:
-                self._wake(stalled_at_s)
+            self._watch(tunnel, now_s)
+
+    def _probe_at_s(self, tunnel: Tunnel) -> float:
+        """When to ask next what has arrived."""
+        first_s = self._limits.probe_s + tunnel.round_trip_s
+        return tunnel.progress_at_s + first_s * ((2 << tunnel.probes) - 1)
+
+    def _watch(self, tunnel: Tunnel, now_s: float) -> None:
+        """Ask what has arrived, if nothing was acknowledged for some time.
+
+        An empty frame comes after all data, so it shows the other end what was lost. If only
+        the acknowledgement was lost, the question gets another.
+        """
+        stalled_at_s = tunnel.progress_at_s + self._limits.stall_s
+        if now_s >= stalled_at_s:
+            self.reset(tunnel, STALL)
+            return
+        if now_s >= self._probe_at_s(tunnel):
+            tunnel.probes += 1
+            self._send_part(tunnel, b"")
+            self._say(tunnel, PROBE)
+        self._wake(min(self._probe_at_s(tunnel), stalled_at_s))
 
     def shift(self, seconds: float) -> None:
         """The clock was set, or this process stood still."""

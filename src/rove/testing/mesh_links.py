@@ -71,8 +71,11 @@ class SimulatedNode:
 class SimulatedWire:
     """What connects two nodes: one connection at a time."""
 
-    def __init__(self, mesh: SimulatedMesh, ends: tuple[str, str], delay_s: float) -> None:
-        self.mesh, self.ends, self.delay_s = mesh, ends, delay_s
+    def __init__(
+        self, mesh: SimulatedMesh, ends: tuple[str, str], delay_s: float, bytes_per_s: float
+    ) -> None:
+        self.mesh, self.ends = mesh, ends
+        self.delay_s, self.bytes_per_s = delay_s, bytes_per_s
         self.is_intact = True
         self.silent: set[str] = set()
         """Names whose bytes do not arrive for now."""
@@ -82,6 +85,8 @@ class SimulatedWire:
         """The number of the present connection; 0 if there is none."""
         self.logs: dict[str, bytearray] | None = None
         """By sender: all that was sent, if a test wants to look at it."""
+        self._sent_at_s: dict[str, float] = {}
+        """By sender: when the last bytes have left."""
         self._arrives_at_s: dict[str, float] = {}
 
     def other(self, name: str) -> str:
@@ -117,10 +122,11 @@ class SimulatedWire:
                 self.mesh.hang_up(name, link)
             self.mesh.later(DIAL_S, self.mesh.dial, self)
 
-    def arrival_s(self, sender: str, now_s: float) -> float:
-        """When bytes that are sent now arrive: after all that were sent before."""
-        jitter_s = self.delay_s * 0.1 * self.mesh.random.random()
-        arrives_at_s = now_s + self.delay_s + jitter_s
+    def arrival_s(self, sender: str, size: int, now_s: float) -> float:
+        """When so many bytes arrive that are sent now: after all that were sent before."""
+        sent_at_s = max(now_s, self._sent_at_s.get(sender, 0.0)) + size / self.bytes_per_s
+        self._sent_at_s[sender] = sent_at_s
+        arrives_at_s = sent_at_s + self.delay_s * (1 + 0.1 * self.mesh.random.random())
         arrives_at_s = max(arrives_at_s, self._arrives_at_s.get(sender, 0.0))
         self._arrives_at_s[sender] = arrives_at_s
         return arrives_at_s
@@ -162,9 +168,11 @@ class SimulatedMesh:
             if name in wire.ends:
                 wire.disconnect()
 
-    def wire(self, one: str, other: str, delay_s: float = 0.001) -> SimulatedWire:
+    def wire(
+        self, one: str, other: str, delay_s: float = 0.001, bytes_per_s: float = float("inf")
+    ) -> SimulatedWire:
         """Connect two brokers, the first of which dials."""
-        wire = SimulatedWire(self, (one, other), delay_s)
+        wire = SimulatedWire(self, (one, other), delay_s, bytes_per_s)
         self.wires.append(wire)
         self.dial(wire)
         return wire
@@ -217,7 +225,7 @@ class SimulatedMesh:
 
     def arrive(self, wire: SimulatedWire, link: int, sender: str, data: bytes) -> None:
         """Bytes are on their way."""
-        at_s = wire.arrival_s(sender, self.now_s)
+        at_s = wire.arrival_s(sender, len(data), self.now_s)
         self._at(at_s, self._deliver, wire, link, wire.other(sender), data)
 
     def _deliver(self, wire: SimulatedWire, link: int, name: str, data: bytes) -> None:
@@ -256,7 +264,7 @@ class SimulatedMesh:
             if name in wire.silent:
                 self._forget_if_unused(wire, closed.link)
             else:
-                at_s = wire.arrival_s(name, self.now_s)
+                at_s = wire.arrival_s(name, 0, self.now_s)
                 self._at(at_s, self._closed_by_other, closed.link, wire.other(name), wire)
         for event in output.events:
             self.happened(name, node, event)

@@ -32,7 +32,7 @@ FILTERS = ("a/b", "a/b", "a/b", "a/+", "a/#", "#", "+/b", "a", "$SYS/x", "$SYS/#
 TOPICS = ("a/b", "a/c", "a", "b", "x/b", "$SYS/x", "$SYS")
 NUMBERS: tuple[Any, ...] = (0, -0.0, 1, 2, 2.5, 3, 5, 10, -4, 2**53 + 1, 2**63 - 1, -(2**63), 1e308)
 WORDS = ("a", "b", "", "ab", "é")
-VALUES: tuple[Any, ...] = (*NUMBERS, *WORDS, True, False, None, [1], {"x": 3}, 2**64)
+VALUES: tuple[Any, ...] = (*NUMBERS, *WORDS, "\x07", True, False, None, [1], {"x": 3}, 2**64)
 
 
 class Scenario:
@@ -272,6 +272,22 @@ def drop_the_widest(mode: Covering) -> tuple[Summary, list[int]]:
     return found, sent
 
 
+def merge_before_sending() -> None:
+    """A new entry that is merged with an old one before it is sent is still sent at once."""
+    found, table = Summary("merged", 70, pace=Pace(entries_per_s=0.001)), EntryTable()
+    found.add(1, "a", parse("x = 1"), 0.0)
+    table.apply(found.take(0.0))  # type: ignore[arg-type]
+    found.add(2, "a", parse("x = 2"), 0.0)
+    found.add(3, "b", parse("y = 1 AND z = 2"), 0.0)
+    table.apply(found.take(0.0))  # type: ignore[arg-type]
+    assert table.matches("a", {"x": 2}, 0.0)
+    assert len(found.entries()) == 3
+
+
+def test_merging_delays_nothing_new() -> None:
+    merge_before_sending()
+
+
 # -- the checks above can fail ---------------------------------------------------------
 
 
@@ -306,6 +322,7 @@ def test_a_broken_summary_is_noticed(
     def all_checks() -> None:
         if mode != "off":
             drop_the_widest(mode)
+            merge_before_sending()
         for seed in range(300):
             play(seed, mode, budget_bytes=100 + 10 * seed, pace=slow)
 
@@ -371,6 +388,25 @@ def test_a_follower_sends_nothing_while_it_stays_near() -> None:
     table = EntryTable()
     table.reset(changes.number, found.entries())
     assert table.matches("a", {"x": 208.0}, 2.0)
+
+
+@pytest.mark.parametrize("value", ["\x07", "\u202e", "a" * 9_000])
+def test_a_state_that_no_expression_can_name_makes_the_entry_wider(value: str) -> None:
+    found = Summary("off")
+    found.add(1, "a", parse("x = me.y"), 0.0, state={"y": value})
+    changes = found.take(0.0)
+    assert changes is not None
+    assert [entry.expression for entry in changes.added] == [None]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_would_be_too_long_when_it_is_written_again_becomes_wider(mode: Covering) -> None:
+    found, table = Summary(mode), EntryTable()
+    items = ", ".join(f"{2 * number + 1}e15" for number in range(800))
+    found.add(1, "a", parse(f"x IN ({items}) AND y > 3"), 0.0)
+    table.apply(found.take(0.0))  # type: ignore[arg-type]
+    assert table.matches("a", {"x": 3e15, "y": 4}, 0.0)
+    assert not table.matches("a", {"x": 3e15, "y": 3}, 0.0)
 
 
 def test_a_subscription_that_never_matches_is_not_sent() -> None:

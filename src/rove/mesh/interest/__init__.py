@@ -9,6 +9,7 @@ from __future__ import annotations
 from rove.mesh.interest.entries import Changes, Entry, EntryTable, ForwardCounts, SummaryError
 from rove.mesh.interest.outbox import Pace
 from rove.mesh.interest.summary import Covering, Summary
+from rove.mesh.interest.time_error import with_time_error
 
 __all__ = [
     "Changes",
@@ -19,4 +20,5 @@ __all__ = [
     "Pace",
     "Summary",
     "SummaryError",
+    "with_time_error",
 ]

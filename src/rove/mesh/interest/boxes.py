@@ -150,6 +150,8 @@ class MergeTable(BoxTable):
         self._samples: list[list[float]] = []
         """For each column, bounds in order: a value's quantile is its place among them."""
         self._sampled = 0
+        self._measured_again_at = 1.0
+        """After so many samples all regions are measured again."""
         self._lows: _Floats = np.zeros((0, _CAPACITY))
         self._highs: _Floats = np.zeros((0, _CAPACITY))
         """The bounds as quantiles; 0 and 1 where there are none."""
@@ -215,9 +217,10 @@ class MergeTable(BoxTable):
             shape = (more, len(self._used))
             self._lows = np.concatenate((self._lows, np.zeros(shape)))
             self._highs = np.concatenate((self._highs, np.ones(shape)))
-        if self._sampled in range(1, 4 * _SAMPLE_MAX):
-            # The quantiles have changed, or will not any more.
-            self._sampled = 4 * _SAMPLE_MAX if self._sampled >= _SAMPLE_MAX else self._sampled
+        if self._sampled >= self._measured_again_at:
+            # The quantiles have changed; once the samples are full they do not any more.
+            is_full = self._sampled >= _SAMPLE_MAX
+            self._measured_again_at = math.inf if is_full else 2 * self._sampled
             self._unpaired = list(self._regions)
         unpaired = [slot for slot in dict.fromkeys(self._unpaired) if self._used[slot]]
         self._unpaired.clear()

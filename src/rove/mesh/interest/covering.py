@@ -18,6 +18,7 @@ from collections import deque
 import msgspec
 
 from rove.lang import Subscription, Verdict, covers, to_text
+from rove.lang.limits import TEXT_BYTES_MAX
 from rove.mesh.interest.boxes import BoxTable
 from rove.mesh.interest.outbox import Outbox
 from rove.mesh.interest.regions import Region, expression_of, region_covers
@@ -50,8 +51,10 @@ class Interest(msgspec.Struct, eq=False):
         """What is sent for it alone. To write it takes longer than to find what covers it."""
         if self.wants_all:
             return None
-        if self.condition is not None:
-            return to_text(self.condition)
+        text = "" if self.condition is None else to_text(self.condition)
+        # A tree may need more bytes than what it was read from: 1e15 is written in full.
+        if text and len(text.encode()) <= TEXT_BYTES_MAX:
+            return text
         return expression_of(self.region.conjunctions)
 
 

@@ -127,8 +127,10 @@ class MergedTable:
         self._filters = FilterIndex()
         self._changed: set[str] = set()
         """The groups whose cheapest merge is to be looked for again."""
+        self._costs: dict[str, float] = {}
+        """What the cheapest merge of each group adds, where there is one."""
         self._merges: list[tuple[float, str]] = []
-        """The least cost of a merge in each group; a heap with outdated items."""
+        """The same as a heap, with outdated items."""
         self._pieces: dict[int, list[Piece]] = {}
         """Of each interest, by identity."""
         self._dissolved: deque[tuple[int, dict[int, Piece]]] = deque()
@@ -304,18 +306,17 @@ class MergedTable:
         for topic_filter in self._changed:
             group = self._groups.get(topic_filter)
             best = None if group is None else group.table.cheapest()
-            if best is not None:
+            if best is None:
+                self._costs.pop(topic_filter, None)
+            elif self._costs.get(topic_filter) != best[0]:
+                self._costs[topic_filter] = best[0]
                 heappush(self._merges, (best[0], topic_filter))
         self._changed.clear()
         while self._merges:
             cost, topic_filter = self._merges[0]
-            group = self._groups.get(topic_filter)
-            best = None if group is None else group.table.cheapest()
-            if best is not None and best[0] <= cost:
-                return group
+            if self._costs.get(topic_filter) == cost:
+                return self._groups[topic_filter]
             heappop(self._merges)
-            if best is not None:
-                heappush(self._merges, (best[0], topic_filter))
         return None
 
     def _merge(self, group: _Group, a: MergedNode, b: MergedNode) -> None:

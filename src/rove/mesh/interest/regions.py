@@ -20,6 +20,7 @@ import msgspec
 from rove.lang import parse, to_text
 from rove.lang.canonical_form import as_condition
 from rove.lang.errors import LanguageError
+from rove.lang.lexer import forbidden_in
 from rove.lang.limits import NORMALISING_STEPS_MAX, TEXT_BYTES_MAX
 from rove.lang.normal_form import Conjunction, NormalForm, includes
 from rove.lang.patterns import StepBudget
@@ -210,13 +211,14 @@ def round_up(value: Number) -> float:
 def expression_of(conjunctions: tuple[Conjunction, ...]) -> str | None:
     """A filter expression that matches at least what the conjunctions match; None for everything.
 
-    It is exact unless the result would be larger than the language allows: what is put in for
-    `me.` may be longer than it was.
+    It is exact unless the language does not allow the result: what is put in for `me.` may be
+    longer than it was, or hold characters that no expression may.
     """
     if any(conjunction == ALL for conjunction in conjunctions):
         return None
     text = to_text(as_condition(NormalForm(conjunctions)))
-    if len(text) < _SURE_BYTES and all(map(_is_plain, conjunctions)):
+    is_plain = all(map(_is_plain, conjunctions)) and not forbidden_in(text)
+    if is_plain and len(text) < _SURE_BYTES:
         return text
     if len(text.encode()) <= TEXT_BYTES_MAX:
         try:
