@@ -97,7 +97,9 @@ async def play(url: str) -> list[Doctor]:
             group.create_task(_stay(url, doctor, number // 2, ready[number], over))
         for each in ready:
             await each.wait()
-        ward = HospitalWard(np.random.default_rng(4), patients=PATIENTS, every_s=0.5, image_every_s=2.0)
+        ward = HospitalWard(
+            np.random.default_rng(4), patients=PATIENTS, every_s=0.5, image_every_s=2.0
+        )
         began, told_at = time.monotonic(), TOLD_S
         while (at := time.monotonic() - began) < SECONDS:
             for feed in ward.feeds(at):
