@@ -57,25 +57,25 @@ def read(page: str, folder: Path, *options: str) -> None:
 
 
 @pytest.mark.parametrize("page", QUICK)
-def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
+def test_the_quick_blocks_of_a_page_run_as_printed(page: str, tmp_path: Path) -> None:
     read(page, tmp_path)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("page", LONG)
-def test_a_page_does_all_that_it_says(page: str, tmp_path: Path) -> None:
+def test_all_blocks_of_a_page_run_as_printed(page: str, tmp_path: Path) -> None:
     read(page, tmp_path, "--slow")
 
 
 @pytest.mark.parametrize("table", [pages.NOT_RUN, pages.SLOW], ids=["not run", "slow"])
-def test_what_is_left_out_is_there(table: dict[tuple[str, str], str]) -> None:
+def test_the_blocks_that_are_skipped_exist(table: dict[tuple[str, str], str]) -> None:
     for page, begins in table:
         texts = [pages.beginning(block, command) for block, command in pages.pieces(page)]
         assert any(text.startswith(begins) for text in texts), f"{page} has no more: {begins}"
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_what_can_be_run_is_marked_so(page: str) -> None:
+def test_commands_are_in_console_blocks(page: str) -> None:
     for block in pages.blocks(page):
         if block.language not in RUNNABLE:
             for line in block.text.splitlines():
@@ -83,7 +83,7 @@ def test_what_can_be_run_is_marked_so(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", pages.PAGES)
-def test_every_link_leads_somewhere(page: str) -> None:
+def test_every_link_has_a_target(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for link in re.findall(
         r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"", pages.FENCE.sub("", text)
@@ -135,16 +135,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_page_that_is_wrong_is_noticed(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_page_fails(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "page.md").write_text(WRONG[name])
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     with pytest.raises(pages.PageError, match=r"^page\.md:\d: "):
         pages.read("page.md")
 
 
-def test_what_is_printed_is_compared_but_for_times() -> None:
+def test_output_is_compared_except_for_times() -> None:
     assert pages.is_as_printed("a  3\n…\nb 12.5 ms\n", "a 3\nx\ny\nb   1,300 ms")
     assert not pages.is_as_printed("a 3\n", "a 4\n")
     assert not pages.is_as_printed("a 3\n", "a 3\nb\n")

@@ -97,7 +97,7 @@ class TestClosing:
             Reason.ADMINISTRATIVE_ACTION
         ]
 
-    def test_a_goodbye_that_is_too_long_for_the_client_is_shortened(self) -> None:
+    def test_a_disconnect_too_long_for_the_client_is_shortened(self) -> None:
         world = SimulatedBroker()
         client = world.connect(properties=Properties(packet_size_max=30))
         assert client.link is not None

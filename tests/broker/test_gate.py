@@ -126,7 +126,7 @@ class TestGate:
         gate.send(link, b"2")
         assert link.out == [b"1", b"2"]
 
-    def test_a_goodbye_does_not_wait(self) -> None:
+    def test_a_disconnect_does_not_wait_for_the_commit(self) -> None:
         gate, link = Gate(), new_link()
         gate.changes.put("sessions", "a", b"")
         gate.send_in_order(link, b"1")

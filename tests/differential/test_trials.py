@@ -86,7 +86,7 @@ class TestTrials:
         assert counts.decisions["one"] == counts.decisions["two"] > counts.triples // 2
         assert counts.matches > 0
 
-    def test_one_seed_is_one_story_whoever_takes_part(self) -> None:
+    def test_one_seed_gives_one_history_with_any_participants(self) -> None:
         alone = Trial(3, SMALL, {"one": MatcherEngine}).run()
         assert Trial(3, SMALL, {"one": MatcherEngine}).run() == alone
         together = Trial(3, SMALL, {"one": MatcherEngine, "two": NumpyEngine}).run()

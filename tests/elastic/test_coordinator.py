@@ -89,7 +89,7 @@ class TestAnswers:
         bench.remove(1)
         assert bench.found() == [{2: [1, 2]}]
 
-    def test_changes_of_state_reach_whoever_has_the_subscription(self) -> None:
+    def test_changes_of_state_reach_the_cells_with_the_subscription(self) -> None:
         bench = Bench("replicated")
         bench.add(1, "x > me.x")
         bench.coordinator.change(1, {"x": 8})

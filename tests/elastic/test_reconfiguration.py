@@ -362,7 +362,7 @@ class TestKept:
 
 class TestTakenBack:
     @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_whoever_dies_meanwhile(self, layout: Layout) -> None:
+    def test_a_matcher_that_crashes_meanwhile(self, layout: Layout) -> None:
         for seed in range(8):
             elastic = Elastic(3, layout, seed=seed)
             elastic.subscribe("x > 5", "x > 6", RANKED, RANKED, *["x = -1"] * 100)

@@ -284,7 +284,7 @@ def test_a_selection_of_several_pages_is_requested_once() -> None:
     with_hub(check)
 
 
-def test_answers_go_to_whoever_asked() -> None:
+def test_answers_go_to_the_requesting_page() -> None:
     async def check(hub: LiveUpdates, world: World) -> None:
         process: Any = hub._process
         one, two = Open(hub), Open(hub)

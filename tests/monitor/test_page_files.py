@@ -52,7 +52,7 @@ def test_everything_a_page_may_load_is_there() -> None:
     assert all(len(files[path].etag) > 10 for path in files)
 
 
-def test_comments_that_stand_alone_stay_at_home_and_lines_keep_their_numbers() -> None:
+def test_whole_line_comments_are_removed_and_line_numbers_kept() -> None:
     script = b'/**\n * Why.\n */\nconst a = "// b"; // c\n  // d\n  /* e */\nf(`/* g */`);\n'
     assert without_comments(script) == b'\n\n\nconst a = "// b"; // c\n\n\nf(`/* g */`);\n'
 

@@ -18,7 +18,7 @@ def pid_of(process: WorldProcess) -> int:
     return process.pid
 
 
-def test_it_is_heard_and_asked_and_its_death_is_noticed() -> None:
+def test_it_sends_frames_answers_commands_and_its_crash_is_detected() -> None:
     async def check() -> None:
         heard: asyncio.Queue[bytes] = asyncio.Queue()
         ended = asyncio.Event()

@@ -271,7 +271,7 @@ def test_an_auth_with_a_reason_says_that_it_has_no_properties() -> None:
     assert encode(Auth(Reason.REAUTHENTICATE)) == b"\xf0\x02\x19\x00"
 
 
-def test_a_connect_goes_by_its_own_version() -> None:
+def test_a_connect_is_encoded_by_its_own_version() -> None:
     packet = Connect("", V311)
     assert encode(packet, V5) == encode(packet, V311)
 

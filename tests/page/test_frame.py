@@ -80,7 +80,7 @@ def test_tabs_are_addresses_and_keep_the_focus(page: Any) -> None:
 
 
 @pytest.mark.soak
-def test_whoever_skips_the_header_or_follows_a_link_gets_to_the_view(page: Any) -> None:
+def test_skipping_the_header_or_following_a_link_leads_to_the_view(page: Any) -> None:
     expect(page.get_by_role("tab").first).to_be_visible()
     page.keyboard.press("Tab")
     expect(page.get_by_text("Skip to the view")).to_be_focused()

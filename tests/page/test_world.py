@@ -148,7 +148,7 @@ def test_ten_thousand_dots_take_little_of_the_pages_time(watched: Watched) -> No
 
 
 @pytest.mark.soak
-def test_whoever_prefers_less_motion_gets_fewer_pictures(page: Any) -> None:
+def test_reduced_motion_gets_fewer_frames(page: Any) -> None:
     is_drawn(page)
     rate = """async () => {
         const before = roveFrames().frames;

@@ -33,7 +33,7 @@ METHOD = (
 PASS = "def arrived(m, me):\n    return m\n"
 
 
-def test_the_same_text_is_compiled_once() -> None:
+def test_the_same_source_is_compiled_once() -> None:
     assert compiled(PASS) is compiled(PASS)
     assert compiled(PASS) is not compiled(PASS + "\n")
     assert compiled(PASS).text == PASS
@@ -218,14 +218,14 @@ def test_what_a_worker_compiled_is_read_when_it_first_runs() -> None:
     "text",
     ["m.__dict__", "m.changes", "open", "lambda: m", "[x for x in m]", "__import__('os')"],
 )
-def test_code_that_is_not_ours_is_seen(text: str) -> None:
+def test_foreign_code_is_refused(text: str) -> None:
     names: dict[str, object] = {}
     exec(f"def arrived(m, me, _call):\n    return {text}", names)
     with pytest.raises(AssertionError):
         verify(names["arrived"].__code__, frozenset({"m"}))  # type: ignore[attr-defined]
 
 
-def test_instructions_are_read_as_dis_reads_them() -> None:
+def test_instructions_are_those_of_dis() -> None:
     code = compiled(icu()).function.__code__
     told = {
         (one.opname, one.argval) for one in dis.get_instructions(code) if one.opcode in dis.hasname

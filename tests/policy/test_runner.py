@@ -47,7 +47,7 @@ def ended(body: str, limits: PolicyLimits = LIMITS, **given: Any) -> Completed:
 @pytest.mark.parametrize(
     "body", ["return m", "return [m]", "x = m\nreturn x", "m.get('n')\nme.x = 1\nreturn m"]
 )
-def test_what_is_left_alone_passes_as_it_came(body: str) -> None:
+def test_an_unchanged_message_passes_unchanged(body: str) -> None:
     result = ended(body)
     assert result.outputs == (OutputMessage(PAYLOAD, (("u", "v"),)),)
     assert result.outputs[0].payload is PAYLOAD

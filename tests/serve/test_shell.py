@@ -238,7 +238,7 @@ def test_what_comes_too_late_for_a_connection_is_forgotten() -> None:
     asyncio.run(main())
 
 
-def test_stopping_says_goodbye() -> None:
+def test_stopping_sends_disconnect() -> None:
     async def main() -> None:
         scene = Scene()
         _, ear = await scene.connect("one")
@@ -296,7 +296,7 @@ class TestFaults:
 
         asyncio.run(main())
 
-    def test_whoever_cannot_be_identified_is_told(self) -> None:
+    def test_a_failed_identification_is_answered(self) -> None:
         async def main() -> None:
             scene = Scene()
 

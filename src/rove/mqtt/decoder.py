@@ -1,20 +1,19 @@
-"""Bytes to packets, in both versions, however the bytes were cut on their way.
+"""Decodes bytes to packets, in both versions, however the bytes are divided into reads.
 
-A `PacketDecoder` is fed what came and gives every packet that is complete. Each rule of the
-specification that a single packet can break is checked here, so that what the reader gives is
-a packet that its sender was allowed to send; what depends on the session (is this alias known,
-is this packet identifier in use) is the broker's or the client's to judge, and so are topic
-filters, which are answered one by one. The first broken rule ends the reader with a `Malformed`:
-after it, nobody knows where the next packet begins.
+A `PacketDecoder` is fed received bytes and returns every complete packet. It checks each rule of
+the specification that a single packet can break, so its packets are valid by themselves. The broker
+or the client checks what depends on the session (unknown aliases, packet identifiers in use), and
+topic filters, which are answered one by one. The first broken rule ends decoding with a
+`Malformed`, because the beginning of the next packet is then unknown.
 
-The fixed header is judged before the body has come: a packet that is too large or not allowed
-is refused without being waited for, and nothing is kept but what was received.
+The fixed header is checked before the body has arrived: a packet that is too large or not allowed
+is refused at once, and only received bytes are buffered.
 
 PUBLISH and the answers without a reason are what a busy broker reads all day. They are read
 straight out of the bytes: 1.2 µs for a PUBLISH of 1 KB, 0.35 µs for a PUBACK (1,000 of them in
-one call: `python -m timeit -s "from rove.mqtt.decoder import PacketDecoder as D; d = D(version=5);
-b = bytes.fromhex('40020001') * 1000" "d.feed(b)"`). All others are read through `Fields`, at a few
-microseconds each; each user property of a PUBLISH adds about one.
+one call: `python -m timeit -s "from rove.mqtt.decoder import PacketDecoder as D; d =
+D(version=5); b = bytes.fromhex('40020001') * 1000" "d.feed(b)"`). All others are read through
+`Fields`, at a few microseconds each; each user property of a PUBLISH adds about one.
 """
 
 from __future__ import annotations
@@ -58,11 +57,11 @@ PACKET_BYTES_MAX: Final = 268_435_460
 
 
 class PacketDecoder:
-    """Takes the bytes of one connection and gives its packets.
+    """Decodes the bytes of one connection to packets.
 
-    A server's reader learns `version` from CONNECT, which has to come first and only once; with
-    a version given, CONNECT is taken to have been read. A client's reader (`from_server`) is
-    told the version that the client asked for.
+    A server's decoder gets `version` from CONNECT, which has to be the first packet and occur
+    once; if a version is given, CONNECT has been read already. A client's decoder
+    (`from_server`) gets the version that the client requested.
     """
 
     def __init__(

@@ -1,14 +1,14 @@
-"""Packets to bytes, in both versions.
+"""Encodes packets to bytes, in both versions.
 
-What a version does not know is left out: 3.1.1 gets no properties, its own few return codes in
-CONNACK, 0x80 for every refusal in SUBACK and nothing but the packet identifier in the other
-answers. In version 5 the short forms are used wherever they say the same.
+Fields that a version does not have are omitted: 3.1.1 has no properties, a few return codes of its
+own in CONNACK, 0x80 for every refusal in SUBACK and only the packet identifier in the other
+answers. In version 5 the short forms are used where they are equivalent.
 
-A notification goes to thousands, and differs between them by its packet identifier only. So
-`publish_parts` gives what stands before the identifier and what stands after it, once.
+The same notification goes to thousands of clients with different packet identifiers. So
+`publish_parts` encodes the bytes before and after the identifier once.
 
-Nothing is checked but what would make the bytes unreadable: a text or a packet that is too long
-to be counted is a `ValueError`.
+Only errors that would make the bytes undecodable are checked: a string or a packet whose length
+cannot be encoded is a `ValueError`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _DROPPABLE: Final = (Connack, Puback, Pubrec, Pubrel, Pubcomp, Suback, Unsuback,
 
 
 def encode(packet: Packet, version: int = V5) -> bytes:
-    """The packet as that version sends it; a CONNECT goes by the version that it names."""
+    """The packet in that version; a CONNECT is encoded in its own version."""
     return _ENCODERS[type(packet)](packet, version)
 
 

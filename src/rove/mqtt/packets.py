@@ -1,9 +1,9 @@
-"""The packets of MQTT, as both versions have them.
+"""The packets of MQTT, for both versions.
 
-One class per packet for both versions: what only version 5 knows (properties, most reason
-codes) is left at its default in 3.1.1, and the writer leaves it out. Names are those of the
-specification, with the unit last. Nothing here is checked: what comes off the wire was checked
-by `rove.mqtt.decoder`, what goes onto it is the sender's own making.
+One class per packet for both versions: fields that only version 5 has (properties, most reason
+codes) keep their defaults in 3.1.1, and the encoder omits them. Names are those of the
+specification, with the unit last. Nothing is checked here: `rove.mqtt.decoder` checks received
+packets, and the sender is responsible for its own.
 
 Classes are msgspec structs without a garbage collector's header: a packet costs about 100 ns,
 and thousands are alive at once.

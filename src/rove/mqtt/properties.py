@@ -1,13 +1,12 @@
-"""Fields and properties: what packets are made of, read and written.
+"""Fields and properties, the parts of packets, decoded and encoded.
 
-`Fields` walks over the body of a packet and takes one value after the other, or raises a
-`PacketFault` that says which value was wrong. Properties are one table: identifier, name, kind and
-the packets that may carry it; reading and writing follow the table, so that a property is right
-in both directions or in neither. A field costs about 150 ns to read. The hot packets are read
-without any of this (see `rove.mqtt.decoder`).
+`Fields` reads the values of a packet's body in order, or raises a `PacketFault` that names the
+wrong value. Properties are one table (identifier, name, kind, and the packets that may contain
+them) for decoding and encoding, so that both directions agree. Reading a field costs about 150 ns.
+The most frequent packets are decoded without this (see `rove.mqtt.decoder`).
 
-Writing does not check: a property that its packet does not have is left out, and a number or
-text that is too large for its field is a `ValueError` or an `OverflowError`.
+Encoding does not check: a property that its packet does not have is omitted, and a number or
+string that is too large for its field is a `ValueError` or an `OverflowError`.
 """
 
 from __future__ import annotations

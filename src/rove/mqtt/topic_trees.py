@@ -1,8 +1,8 @@
-"""Topics by level: which filters fit a name, and which names fit a filter.
+"""Topic trees: the filters that match a name, and the names that match a filter.
 
-Both trees are nested dictionaries, a level of the topic each. Finding the filters of a name
-visits at most two branches per level (the level itself and `+`), finding the names of a filter
-visits what its wildcards leave open.
+Both trees are nested dictionaries, one for each level of the topic. Finding the filters of a
+name visits at most two branches per level (the level itself and `+`); finding the names of a
+filter visits all branches that its wildcards match.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Topic names and topic filters: what is one, and which fits which.
+"""Validates topic names and topic filters, and matches them.
 
-Faults are returned as a line for people instead of being raised: a broker answers a bad filter
-with a reason code per filter, a client raises, and both want the same words. `fits` is the
-obvious judge, level by level, that faster indexes are compared with; it costs a microsecond or
-two. It takes the filter as it is, so of a shared subscription it wants only what
-`split_shared` gives as the filter.
+Errors are returned as a line for people instead of being raised: a broker answers an invalid
+filter with a reason code, a client raises an exception, and both use the same words. `fits` is
+the simple reference for faster indexes, level by level; it costs a microsecond or two. For a
+shared subscription, pass only the filter from `split_shared`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""What the policies of one user have used and done wrong, whatever session and text they come in.
+"""The processor time and offences of one user's policies, over all sessions and policies.
 
-A share of a processor that counted for each session could be had as often as somebody opens one,
-and a suspension that ended with the text could be ended by sending the text again. So both are the
-user's, and last as long as there is something to remember, after the last session too. Who has no
-user name is known by the client id alone: an open broker cannot tell its clients apart otherwise,
-and whoever may connect may take as many as there are. What all of them together can use is bounded
-by the workers, and within a turn of the broker by `rove.broker.policies.agents`.
+If the share of a processor were counted per session, a user could multiply it by opening sessions;
+if a suspension ended with the policy, a user could end it by setting the policy again. So both
+belong to the user, and remain after the last session as long as there is something to remember. A
+client without a user name is identified by its client id: an open broker cannot distinguish its
+clients otherwise, so a program may act as many users there. The total is bounded by the workers,
+and within a turn of the broker by `rove.broker.policies.agents`.
 
-A text that was suspended is suspended for its user wherever it is set again. Another text is tried,
-for it may be the mended one, but its first offence suspends it; then no other is tried until the
-first suspension is over.
+A suspended policy stays suspended for its user wherever it is set again. A different policy may
+run, because it may be a corrected one, but its first offence suspends it; then no other one runs
+until the first suspension is over.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""One policy at work for one subscriber: its memory, what it has used, and its suspensions.
+"""An agent is the policy of one subscriber: compiled code, memory, counts and suspensions.
 
-An agent decides, and has no effects of its own: it receives a message, the subscriber's variables
-and the time, and returns a `PolicyDecision`. The same agent runs in the broker's delivery, in a
-client at the edge and in a Spark job, and decides the same there, because everything that it
-depends on is passed in: stops by steps, their number within a minute and the suspension that
-follows are counted in messages and in the time of the messages. Only stops by time, by the share
-of a processor and by too many waiting messages depend on the machine; a replay tells the agent
-that they happened.
+An agent has no side effects: it receives a message, the subscriber's variables and the time, and
+returns a `PolicyDecision`. The same agent runs in the broker, in a client at the edge and in a
+Spark job, with the same decisions, because all of its inputs are arguments: stops by steps, their
+number within a minute and suspensions depend only on the messages and their times. Only stops by
+time, by the share of a processor and by too many waiting messages depend on the machine; a replay
+takes these from the log.
 
-`decide` does everything at once, for callers in which nothing else waits. The broker takes the
-steps by itself: `begin`, `call` as often as needed, `settle`.
+`decide` does everything at once, for callers without other work. The broker does the steps
+separately: `begin`, `call` as often as needed, `settle`.
 
-Beside the call itself an agent costs about 1 µs.
+In addition to the call itself an agent costs about 1 µs.
 """
 
 from __future__ import annotations
@@ -32,9 +31,10 @@ from rove.policy.view import PolicyCounts
 Verdict = Literal["passed", "sent", "dropped", "stopped", "suspended"]
 Event = Literal["stopped", "suspended", "resumed"]
 NOTICE_S: Final = 1.0
-"""A policy that is stopped again and again is told of once in so long."""
+"""The least time between two notices about stops of one policy."""
 SLOW_S: Final = 0.001
-"""Calls that take longer than this on the average hold a broker up, however few their steps are."""
+"""Calls that take longer than this on average delay the broker too much, however few their
+steps."""
 _LATEST: Final = 16
 """About so many calls make up that average, each of which counts for `_SLOWEST_S` at most: once in
 a while it is the machine that has something else to do."""
@@ -42,7 +42,7 @@ _SLOWEST_S: Final = 0.005
 
 
 class Notice(msgspec.Struct, omit_defaults=True):
-    """Something that a subscriber is told about its policy."""
+    """A notice to a subscriber about its policy."""
 
     event: Event
     at: float
@@ -52,11 +52,11 @@ class Notice(msgspec.Struct, omit_defaults=True):
     until: float | None = None
     """Of a suspension."""
     missed: int = 0
-    """Stops since the last notice that were not told."""
+    """Stops since the last notice that were not reported."""
 
 
 class PolicyDecision(msgspec.Struct):
-    """What becomes of one message."""
+    """The decision on one message."""
 
     verdict: Verdict
     outputs: tuple[OutputMessage, ...] = ()

@@ -1,14 +1,14 @@
-"""Variables that the system keeps and a policy can only read.
+"""Automatic variables, which the system sets and policies can only read.
 
-Some the broker finds out by itself (`OWN`), the others come in reports of the subscriber's device:
-whatever a report names is automatic from then on. How well the network carries what is sent is
-worked out here, as in SUBLIM: what the device says that it received, by what was sent to it in the
-same interval. It needs no probe, and it sees loss and delay alike.
+The broker sets some itself (`OWN`); the others come from reports of the subscriber's device, and
+every name in a report becomes automatic. The quality of the network is computed here, as in SUBLIM:
+the number of messages that the device reports as received, divided by the number sent to it in the
+same interval. It needs no probe, and measures loss as well as delay.
 
-One thing is different. What was sent just before a report may not have been there when the device
-made it; where little is sent, a single such message would look like a broken network. So what is
-missing and may still be on its way counts towards the next report instead. Nothing is forgiven
-twice: in all, no more than what is sent within `ON_ITS_WAY_S`.
+One thing differs from SUBLIM. Messages sent just before a report may not have arrived when the
+device made it; with few messages, a single one would look like a broken network. So missing
+messages that may still be in transit count towards the next report, but at most those sent
+within `ON_ITS_WAY_S`.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""What a call may still use, and the operators that could use too much of it.
+"""The remaining budget of a call, and the operators that could exceed it.
 
-A compiled policy is a plain Python function; whatever in it cannot grow is plain Python too. What
-could grow out of proportion goes through here: a product of texts, a sum of lists, a comparison of
-two large values. Steps are counted down inside of the function, in portions that `more` grants, so
-that an iteration costs a subtraction and a comparison of integers. A portion counts as spent where
-the library has to pay, so near its limit a call may be stopped up to a sixteenth early; never late.
+A compiled policy is a Python function, and operations whose results cannot grow are plain Python.
+All others go through here: a product of strings, a sum of lists, a comparison of two large values.
+The function counts steps down in portions that `more` grants, so that an iteration costs a
+subtraction and a comparison of integers. The library treats a granted portion as spent, so near its
+limit a call may be stopped up to a sixteenth early, but never late.
 
-A loop that nothing can end early pays before it begins, and costs nothing while it runs. Integers
-are looked at when they are made.
+A loop that cannot end early is charged before it begins, and costs nothing while it runs. Integers
+are checked when they are made.
 
-Lists may hold the same list many times over, so a value can be far larger than the memory it takes.
-Making one is therefore cheap, and everything that goes *through* one pays for each element it meets
+Lists may contain the same list many times, so a value can be far larger than its memory. Making
+one is therefore cheap, and every operation that traverses one is charged for each element
 (`weigh`).
 """
 

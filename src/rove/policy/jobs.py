@@ -1,8 +1,9 @@
-"""What is done for policies beside the broker, in words that fit through a pipe.
+"""The jobs of policy workers and their results, as messages between processes.
 
-A call that would delay others, and a heavy function such as the compression of a picture, become a
-*job*: everything that it needs goes with it, and its answer is all that there is. A worker knows
-nothing between two jobs but what it may forget: of one that dies, one job has to be done again.
+A call that would delay other clients, a compilation, and a heavy function such as compressing a
+picture become a *job*. A job contains everything that it needs, and its result is its only
+effect. Between jobs a worker keeps only caches, so after a crash only one job has to be
+repeated.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ Picture = Any
 
 
 class CompressionRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A picture that is wanted smaller; the same wish has the same answer."""
+    """A picture to compress; equal requests have equal results."""
 
     image: Picture
-    """A text is base64, just as it stands in the message: then the same wish of many subscribers is
-    known again without reading the picture."""
+    """A string is base64, as in the message: so equal requests of many subscribers are
+    recognised without decoding the picture."""
     quality: int | None = None
     """1 to 95."""
     bytes_max: int | None = None
@@ -38,7 +39,7 @@ class CompressionRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Stopped(msgspec.Struct, array_like=True, tag=True):
-    """A call that came to nothing, and left no trace in the state."""
+    """A call that was stopped, without any effect on the state."""
 
     kind: StopKind
     text: str
@@ -48,16 +49,16 @@ class Stopped(msgspec.Struct, array_like=True, tag=True):
 
 
 class Deferred(msgspec.Struct, array_like=True, tag=True):
-    """A call that cannot go on until these are there; then it is begun again."""
+    """A call that needs these results first; then it is restarted."""
 
     requests: tuple[CompressionRequest, ...]
 
 
 class Code(msgspec.Struct, array_like=True, frozen=True):
-    """What compiling a text gives, such that it fits through a pipe."""
+    """The result of compiling a policy, as it is sent between processes."""
 
     program: bytes
-    """Python's own code and the lists that it finds, marshalled: read only where it is to run."""
+    """Python bytecode and constant lists, marshalled; loaded only where the policy runs."""
     uses: tuple[str, ...]
     changes_state: bool
     writes: bool
@@ -65,12 +66,12 @@ class Code(msgspec.Struct, array_like=True, frozen=True):
 
 
 class CompressionJob(msgspec.Struct, array_like=True, tag=True):
-    """A job: make a picture smaller."""
+    """A job: compress a picture."""
 
     number: int
     request: CompressionRequest
     time_ms: int = 0
-    """How long that may take; 0 is as long as it takes."""
+    """How long that may take; 0 is no limit."""
 
 
 class CallJob(msgspec.Struct, array_like=True, tag=True):
@@ -87,16 +88,15 @@ class CallJob(msgspec.Struct, array_like=True, tag=True):
     now: float
     limits: PolicyLimits
     code: Code | None = None
-    """What the text was compiled to."""
+    """The compiled policy."""
     steps_max: int = 0
-    """Fewer than the limits allow, if the call is to be begun again where it delays nobody."""
+    """Fewer than the limits allow, if a call that exceeds them is to be restarted as a long one."""
     cpu_ms: int = 0
-    """Processor time after which it is begun again there too, however few its steps are; 0 is that
-    nobody looks at it."""
+    """Processor time after which it is restarted as well, however few its steps; 0 is no limit."""
 
 
 class CompileJob(msgspec.Struct, array_like=True, tag=True):
-    """A job: make a program of the text of a policy."""
+    """A job: compile a policy."""
 
     number: int
     text: str
@@ -121,14 +121,14 @@ class CompressionResult(msgspec.Struct, array_like=True, tag=True):
 
     number: int
     image: Picture
-    """Of the same kind as it came; empty if it cannot be."""
+    """Bytes or base64, as in the request; empty if it failed."""
     text: str = ""
-    """Why it cannot be."""
+    """Why it failed."""
     took_s: float = 0.0
     kind: LostKind = "error"
-    """What a call is stopped by whose picture this was, if it cannot be."""
+    """By which limit a call with this picture is stopped, if it failed."""
     is_lost: bool = False
-    """No worker has said this: it was too late, or died."""
+    """No worker sent this: it was too late, or crashed."""
 
 
 class CallResult(msgspec.Struct, array_like=True, tag=True):
@@ -146,18 +146,18 @@ JobResult = CompressionResult | CallResult | CompileResult
 
 
 class JobListener(Protocol):
-    """Hears of jobs."""
+    """Receives the results of jobs."""
 
     def answered(self, answer: JobResult) -> None:
         """A job is done."""
 
     def lost(self, number: int, kind: LostKind, why: str) -> None:
-        """A job took too long and was killed (`time`), its worker died, or nobody could be asked
+        """A job took too long and was killed (`time`), its worker crashed, or there is no worker
         (`crowded`)."""
 
 
 class Workers(Protocol):
-    """Processes that do jobs; the shell has real ones, tests have simulated ones."""
+    """Processes that do jobs; the shell has real ones, tests use simulated ones."""
 
     @property
     def count(self) -> int:
@@ -165,11 +165,12 @@ class Workers(Protocol):
         ...
 
     def submit(self, job: Job, time_ms: int) -> None:
-        """Have a job done; never waits. At most `count` are under way at any time.
+        """Start a job without waiting. At most `count` run at any time.
 
-        `answered` or `lost` of the listener follows for each, later, never from within this call.
+        `answered` or `lost` of the listener follows for each, later, never from within this
+        call.
         """
 
     def clock(self) -> float:
-        """Seconds that only ever go on, to measure by."""
+        """A monotonic clock, in seconds."""
         ...

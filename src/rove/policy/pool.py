@@ -1,23 +1,23 @@
-"""Jobs for workers, in a queue that is fair: whoever asks for much waits for itself.
+"""A fair queue of jobs for policy workers: a user with many jobs delays mainly itself.
 
-Each user has a queue of its own, and the next job is of the user who will have used the least
-processor time when it is done, by what its jobs took before; who was idle begins where the others
-are. A user who is known for short jobs so comes before any number of those who are new or known
-for longer ones, until it has used as much as they. What the broker itself does for a user counts
-too (`charge`), and answers are taken in the same order. Each worker is given one job at a time, so
-that a user who asks now need not wait for what somebody else asked before.
+Each user has a queue, and the next job is that of the user whose total processor time will be
+smallest after it, estimated from its earlier jobs; an idle user starts with the minimum of the
+others. So a user with short jobs comes before any number of users who are new or have longer jobs,
+until it has used as much as they. The broker's own work for a user counts too (`charge`), and
+results are processed in the same order. Each worker gets one job at a time, so that a new job need
+not wait behind queued jobs of other users.
 
 A job cannot be interrupted. So there are two lanes: *light* jobs, which take few milliseconds
 (`Agents` bounds their steps and their time), may use every worker; *long* ones, which are whole
-calls, pictures and compilations, all but one. A light job waits for light ones only, and one of a
-user who is known for short jobs for no more than the one that is being done.
+calls, pictures and compilations, all but one. A light job waits for light ones only, and that of a
+user with short jobs only for the one that is running.
 
-What several want alike is done once, and its answer is kept for a while: two hundred doctors who
-want the same picture smaller cost one compression. A job whose worker dies is done once more by
-another. Entering a job and taking the next cost a few microseconds, however many wait.
+Equal compressions are done once, and their results are cached: two hundred doctors who need the
+same picture cost one compression. If a worker crashes, another repeats its job once. Adding a job
+and taking the next cost a few microseconds, however many wait.
 
-Nothing here knows processes or time: `Workers` does the jobs, and what it says is kept until the
-broker's turn asks for it (`take`).
+The pool uses neither processes nor clocks: `Workers` does the jobs, and results wait until the
+broker's turn takes them (`take`).
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from rove.policy.jobs import (
 )
 
 CACHE_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Of pictures that were made smaller, and of what they were made from."""
+"""Of compressed pictures and their originals."""
 EXPECTED_S: Final = 0.01
-"""What the first job of a user is expected to take: as much as a light one may."""
+"""The expected duration of a user's first job: the limit of a light one."""
 _LATEST: Final = 8
-"""So many of a user's last jobs say what the next is expected to take."""
+"""The number of a user's last jobs from which the duration of the next is estimated."""
 IDLE_MAX: Final = 1_000
-"""Users who wait for nothing and are remembered, for what they have used."""
+"""Idle users whose processor time is remembered."""
 
 Waiter = TypeVar("Waiter")
 

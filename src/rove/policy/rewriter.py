@@ -1,11 +1,11 @@
-"""Turns what the whitelist lets through into the function that runs.
+"""Rewrites the allowed syntax of a policy to the function that runs.
 
-The result is Python's own syntax tree, so it runs at Python's own speed; it differs from the text
-in this: members are looked up by name, never as attributes of Python objects; what could grow goes
-through guards (`rove.policy.guards`); loops count; functions of the library are ours. The only
-names in it are the policy's own, and those that begin with `_`, which no policy can write. The only
-attributes in it are those that this module writes, and `rove.policy.verifier` looks at the
-compiled code to see that it is so.
+The result is a Python syntax tree, so it runs at Python's speed. It differs from the source as
+follows: members are looked up by name, never as attributes of Python objects; operations whose
+results could grow go through guards (`rove.policy.guards`); loops count steps; library functions
+are ours. Its only names are the policy's own, and names that begin with `_`, which no policy can
+contain. Its only attributes are those that this module writes, and `rove.policy.compiler.verify`
+checks this in the bytecode.
 
 Considered and not taken: an interpreter of our own (a hundred times slower), and Python's trace
 functions to count lines (three times slower, and one long line is still one line).

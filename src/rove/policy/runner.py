@@ -1,9 +1,9 @@
-"""One call of a policy: a message and a state in, messages and changes out.
+"""Runs one call of a policy: a message and a state in, messages and changes out.
 
-Everything that a policy can do wrong comes back as `Stopped`; an exception out of here is a fault
-of ours. Nothing that was given is changed: the message and the state are copied where the policy
-could write to them, and only there. So a call that is stopped, or has to wait for a picture, has
-not happened, and can be begun again anywhere.
+Every error of a policy is returned as `Stopped`; an exception from here is a defect of Rove. The
+arguments are never changed: the message and the state are copied, but only if the policy could
+write to them. So a call that is stopped, or has to wait for a picture, has no effect, and can be
+restarted anywhere.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a policy may be made of; everything else is refused, by name and with a caret.
+"""The allowed syntax of policies; everything else is refused, by name and with a caret.
 
-A list of what is allowed, not of what is forbidden: a kind of syntax that Python gets next year is
-refused until somebody has thought about it. Names come out of Python's parser in their normal form,
-so no letter that looks like another gets past. What stands here is only *whether*; what the allowed
-parts are turned into is in `rove.policy.rewriter`.
+This is a list of allowed syntax, not of forbidden syntax, so new syntax of a later Python is
+refused until it has been reviewed. Python's parser returns names in their normal form, so
+look-alike letters are no way around. This module only checks; `rove.policy.rewriter` transforms
+the allowed parts.
 """
 
 from __future__ import annotations

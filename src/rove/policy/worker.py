@@ -1,4 +1,4 @@
-"""What a worker does with a job, wherever the worker is."""
+"""Does the jobs of policies: in a worker process, on Spark, and in simulated workers."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def result_of(
     clock: Callable[[], float],
     results: Mapping[CompressionRequest, CompressionResult] | None = None,
 ) -> JobResult:
-    """Do a job; how long it took is for whoever knows to say. `results`, if given, has every
-    picture that could be asked for: it makes those that it does not remember."""
+    """Do a job, without measuring its time. `results`, if given, returns the result of any
+    compression, computing it if necessary."""
     if isinstance(job, CompileJob):
         return _compiled(job)
     if isinstance(job, CompressionJob):
@@ -44,7 +44,7 @@ def result_of(
 
 
 def _compiled(job: CompileJob) -> CompileResult:
-    """A text compiled. It is not kept: a text that is set need not ever run."""
+    """Compile a policy without caching it, because it may never run in this worker."""
     try:
         return CompileResult(job.number, compile_text(job.text, job.bytes_max))
     except PolicyError as error:
@@ -52,13 +52,13 @@ def _compiled(job: CompileJob) -> CompileResult:
 
 
 def deadline(clock: Callable[[], float], time_ms: int) -> Deadline:
-    """Says when so much time has passed; 0 is never."""
+    """Returns whether this time has passed; 0 is never."""
     ends_at = clock() + time_ms / 1000 if time_ms else math.inf
     return lambda: clock() > ends_at
 
 
 def picture(request: CompressionRequest, is_late: Deadline = no_deadline) -> CompressionResult:
-    """A picture made smaller, or why it cannot be; an answer without a number."""
+    """Compress a picture; a result without a number, with the reason if it failed."""
     try:
         return CompressionResult(0, compress(request, is_late))
     except ImageError as error:

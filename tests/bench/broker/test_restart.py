@@ -35,7 +35,7 @@ def test_a_broker_has_it_again_and_saves_what_makes_the_next_start_quicker(tmp_p
         restart(tmp_path, more)
 
 
-def test_a_broker_that_does_not_start_is_noticed(tmp_path: Path) -> None:
+def test_a_broker_that_does_not_start_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("no folder")
     with pytest.raises(BrokerProcessError, match="did not start again"):
         restart(tmp_path, SMALL)

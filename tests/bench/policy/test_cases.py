@@ -57,7 +57,9 @@ def test_malicious_ones_are_stopped_by_steps_alone(text: str) -> None:
 @pytest.mark.parametrize(
     ("patient", "pulse", "passes"), [(PATIENT, 70, 1), (1, 70, 0), (1, 130, 1)]
 )
-def test_without_state_it_goes_by_patient_and_pulse(patient: int, pulse: int, passes: int) -> None:
+def test_without_state_it_selects_by_patient_and_pulse(
+    patient: int, pulse: int, passes: int
+) -> None:
     for text in (STATELESS, icu()):
         found = ran(text, {"patient": patient, "pulse": pulse}, ICU_STATE)
         assert isinstance(found, Completed)

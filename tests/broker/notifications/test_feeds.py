@@ -224,7 +224,7 @@ class TestPublicationsThatAreStillThere:
         alice.come_back()
         assert [packet.payload for packet in alice.take_all()] == [b'{"x": 2}']
 
-    def test_whoever_has_the_client_id_now_cannot_withdraw_it(self) -> None:
+    def test_a_later_owner_of_the_client_id_cannot_withdraw_it(self) -> None:
         world = new_world()
         alice, pipeline = world.connect("alice", expiry_s=100), world.connect("pipeline")
         number = served(alice)

@@ -221,7 +221,7 @@ class TestTopicAlias:
         client.send(self.aliased("", b"", 3))
         assert goodbye(client) == Reason.PROTOCOL_ERROR
 
-    def test_nothing_follows_the_goodbye(self) -> None:
+    def test_nothing_follows_a_disconnect(self) -> None:
         world = SimulatedBroker()
         client = world.connect(expiry_s=60)
         client.subscribe("#", qos=1)

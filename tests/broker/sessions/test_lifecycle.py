@@ -186,7 +186,7 @@ class TestDisconnect:
         world.advance(21)
         assert not client.come_back().session_present
 
-    def test_nothing_is_sent_after_the_clients_goodbye(self) -> None:
+    def test_nothing_is_sent_after_the_clients_disconnect(self) -> None:
         world = SimulatedBroker()
         client = world.connect()
         client.send(Disconnect(), Pingreq())
@@ -276,7 +276,7 @@ class TestWills:
         assert watcher.payloads() == [b"gone"]
         assert world.broker.counters.wills_published == 1
 
-    def test_a_goodbye_takes_the_will_back(self) -> None:
+    def test_a_disconnect_cancels_the_will(self) -> None:
         world = SimulatedBroker()
         watcher = self.watched(world)
         world.connect(will=WILL).disconnect()
@@ -284,13 +284,13 @@ class TestWills:
         world.advance(100)
         assert watcher.payloads() == []
 
-    def test_a_goodbye_can_ask_for_the_will(self) -> None:
+    def test_a_disconnect_can_request_the_will(self) -> None:
         world = SimulatedBroker()
         watcher = self.watched(world)
         world.connect(will=WILL).disconnect(Reason.DISCONNECT_WITH_WILL)
         assert watcher.payloads() == [b"gone"]
 
-    def test_a_goodbye_with_an_error_publishes_the_will(self) -> None:
+    def test_a_disconnect_with_an_error_publishes_the_will(self) -> None:
         world = SimulatedBroker()
         watcher = self.watched(world)
         world.connect(will=WILL).disconnect(Reason.UNSPECIFIED_ERROR)

@@ -50,7 +50,7 @@ class TestRestarts:
         assert world.broker.view.variables("ann") is None
         assert world.disk.sizes() == {}
 
-    def test_whoever_was_connected_is_not_any_more(self) -> None:
+    def test_a_restart_sets_connected_to_false(self) -> None:
         world = SimulatedBroker()
         ann = world.connect("ann", expiry_s=EXPIRES_NEVER_S)
         ask(ann, "$rove/report", '{"battery": 0.5}')

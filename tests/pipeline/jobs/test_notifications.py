@@ -134,7 +134,7 @@ for last in range(output.done + 1, 10_000):
 """
 
 
-def test_whoever_is_killed_leaves_a_whole_number_of_batches(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_a_whole_number_of_batches(tmp_path: Path) -> None:
     done = -1
     for delay_lines in (1, 2, 3) if is_soak() else (2,):
         process = subprocess.Popen(

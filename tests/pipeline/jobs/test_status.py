@@ -36,7 +36,7 @@ def folder_of(out: Path, job: str = "match") -> Path:
     return out / job
 
 
-def test_whoever_is_told_can_record_it(tmp_path: Path) -> None:
+def test_a_listener_can_record_the_status(tmp_path: Path) -> None:
     told: list[dict[str, float]] = []
 
     def tell(status: module.Status) -> None:

@@ -507,7 +507,7 @@ def test_closing_moves_what_is_committed(tmp_path: Path, store: Store, writer: W
     assert positions(tmp_path / "lake") == list(range(1, 36))
 
 
-def test_retention_goes_by_the_clock(tmp_path: Path, store: Store, writer: Writer) -> None:
+def test_retention_uses_the_clock(tmp_path: Path, store: Store, writer: Writer) -> None:
     lake = a_week(tmp_path / "lake", keep_days=1.0, seconds_per_file=0.01)
     filler = LakeWriter(lake, store, writer, clock=lambda: NOON_S + 5 * DAY_S)
     eventually(lambda: lake.files_removed == 8)

@@ -163,7 +163,7 @@ def test_a_page_of_this_machine_may_connect(server: Running) -> None:
         assert isinstance(one.read(), Connack)
 
 
-def test_the_broker_says_goodbye_when_it_stops(server: Running) -> None:
+def test_the_broker_closes_the_websocket_when_it_stops(server: Running) -> None:
     with client(server) as one:
         one.send(Connect("one"))
         one.read()
