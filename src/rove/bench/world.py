@@ -32,8 +32,7 @@ from rove.bench.measure import Measure
 from rove.bench.processes import Process, chosen_cores, together
 from rove.errors import RoveError
 from rove.live.launcher import run_live
-from rove.world.engines.ensemble import Ensemble
-from rove.world.engines.registry import make_engine
+from rove.world.engines.ensemble import Ensemble, make_engine
 from rove.world.map.generation import generate
 from rove.world.runs.scenarios import EngineSettings, MapSettings, PeopleSettings, Scenario
 from rove.world.runs.simulation import World

@@ -18,7 +18,7 @@ from rove.cli.common.connection import password_from
 from rove.errors import UsageError
 
 if TYPE_CHECKING:
-    from rove.monitor.serving import Settings
+    from rove.monitor.monitor_server import Settings
     from rove.world.runs.scenarios import Scenario
 
 DEFAULT_SCENARIO = "crowd"
@@ -61,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="holds a key that opens the page; needed to listen beyond this machine without broker",
     )
-    # For whoever starts it as a child: `rove.monitor.process`.
+    # For whoever starts it as a child: `rove.monitor.monitor_process`.
     parser.add_argument("--end-with-stdin", action="store_true", help=argparse.SUPPRESS)
     _configure_scenario(parser)
     _configure_export(parser)
@@ -84,14 +84,14 @@ def run(arguments: argparse.Namespace) -> int:
         return _export(words[1], arguments)
     if arguments.out is not None:
         raise UsageError("--out is for `rove monitor export RUN`")
-    from rove.monitor import serving
+    from rove.monitor import monitor_server
 
-    serving.run(_settings(arguments))
+    monitor_server.run(_settings(arguments))
     return 0
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    from rove.monitor.serving import Settings
+    from rove.monitor.monitor_server import Settings
 
     key = None
     if arguments.password_file is not None:

@@ -34,8 +34,8 @@ from rove.bench.harness import Bench, Suite, SuiteOptions, Tell
 from rove.bench.measure import Measure
 from rove.bench.monitor import metrics as metrics_bench
 from rove.errors import RoveError
-from rove.monitor.process import MonitorProcess
-from rove.monitor.static import Files
+from rove.monitor.monitor_process import MonitorProcess
+from rove.monitor.page_files import Files
 from rove.testing import broker_processes
 from rove.testing.broker_processes import cpu_seconds
 
