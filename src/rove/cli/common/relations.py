@@ -7,8 +7,9 @@ import json
 import math
 from collections.abc import Callable
 
+from rove.cli.common.arguments import add_json_flag
+from rove.cli.common.input import read_subscription
 from rove.cli.common.output import emit_json, emit_rows
-from rove.cli.common.texts import add_json_flag, read_subscription
 from rove.errors import UsageError
 from rove.lang import Answer, ProofResult, Witness
 from rove.lang.algebra import FOREVER_S
