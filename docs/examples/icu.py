@@ -25,7 +25,7 @@ import rove
 from rove.client import Client, Notification
 from rove.client.devices import EnergyModel, SimulatedBattery, SimulatedDevice, SimulatedNetwork
 from rove.testing.broker_processes import rove as broker
-from rove.world.feeds.ward import Ward
+from rove.world.feeds.hospital import HospitalWard
 
 POLICY = (Path(__file__).parent / "icu.policy").read_text(encoding="utf-8")
 PATIENTS, SECONDS, TOLD_S, REPORT_S = 8, 36.0, 12.0, 2.0
@@ -97,7 +97,9 @@ async def play(url: str) -> list[Doctor]:
             group.create_task(_stay(url, doctor, number // 2, ready[number], over))
         for each in ready:
             await each.wait()
-        ward = Ward(np.random.default_rng(4), patients=PATIENTS, every_s=0.5, image_every_s=2.0)
+        ward = HospitalWard(
+            np.random.default_rng(4), patients=PATIENTS, every_s=0.5, image_every_s=2.0
+        )
         began, told_at = time.monotonic(), TOLD_S
         while (at := time.monotonic() - began) < SECONDS:
             for feed in ward.feeds(at):

@@ -66,5 +66,5 @@ def test_what_fails_in_a_callback_ends_the_job() -> None:
 
 
 def test_a_process_that_fails_is_told_in_one_line() -> None:
-    with pytest.raises(BrokerProcessError, match=r"No module named rove\.bench\.nothing"):
-        load.run("rove.bench.nothing", {}, dict, 60)
+    with pytest.raises(BrokerProcessError, match=r"No module named 'rove\.bench\.nothing'"):
+        load.Load("rove.bench.nothing", {}, dict, lambda job: 60).run({})

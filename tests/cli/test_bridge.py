@@ -8,7 +8,7 @@ import pytest
 
 from rove.bridge.routes import BridgeConfig
 from rove.cli import bridge, main
-from rove.cli.common.connecting import URL_VARIABLE
+from rove.cli.common.connection import URL_VARIABLE
 
 ROUTE = ["--route", "mqtt:air/#", "kafka:air"]
 

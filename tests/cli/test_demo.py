@@ -101,7 +101,7 @@ def test_ctrl_c_ends_it_without_a_traceback() -> None:
 def test_a_page_that_does_not_come_holds_nothing_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("rove.demo.monitor.SCENARIO", "nowhere")
+    monkeypatch.setattr("rove.demo.companions.SCENARIO", "nowhere")
     assert main(["demo", "--seconds", "1", "--no-spark", "--monitor"]) == 0
     said = capsys.readouterr()
     assert "40 publications in 1 s" in said.out

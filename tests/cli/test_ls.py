@@ -71,7 +71,7 @@ def test_policies(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
         asked.append(path)
         return view
 
-    monkeypatch.setattr("rove.cli.ls.Broker.ask", ask)
+    monkeypatch.setattr("rove.cli.ls.BrokerApi.ask", ask)
     assert run("policies", "--client", "a b", "--limit", "99999") == 0
     found = capsys.readouterr()
     head, phone, tablet, watch = (" ".join(line.split()) for line in found.out.splitlines())

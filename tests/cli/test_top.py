@@ -13,7 +13,7 @@ from rove.cli import top
 from rove.cli.top import (
     MEASURES,
     POLICY_MEASURES,
-    Sample,
+    MetricsSample,
     Screen,
     matchers_of,
     read_metrics,
@@ -36,20 +36,20 @@ def test_metrics_are_read() -> None:
     assert read_metrics(lines) == {"x_total": 3.0, "y": 0.5}
 
 
-def values(first: Sample, last: Sample) -> dict[str, float]:
+def values(first: MetricsSample, last: MetricsSample) -> dict[str, float]:
     return {one.name: one.value(first, last) for one in MEASURES}
 
 
 def test_rates_are_differences_and_gauges_are_not() -> None:
-    first = Sample(10.0, {"publications_received_total": 100, "queued_messages": 5})
-    last = Sample(12.0, {"publications_received_total": 140, "queued_messages": 7})
+    first = MetricsSample(10.0, {"publications_received_total": 100, "queued_messages": 5})
+    last = MetricsSample(12.0, {"publications_received_total": 140, "queued_messages": 7})
     found = values(first, last)
     assert (found["publications_per_s"], found["queued_messages"]) == (20.0, 7)
 
 
 def test_a_broker_that_was_started_anew_has_no_negative_rates() -> None:
-    first = Sample(10.0, {"publications_received_total": 100})
-    assert values(first, Sample(11.0, {}))["publications_per_s"] == 0
+    first = MetricsSample(10.0, {"publications_received_total": 100})
+    assert values(first, MetricsSample(11.0, {}))["publications_per_s"] == 0
 
 
 def test_every_measure_is_one_of_the_broker(http_url: str) -> None:
@@ -62,7 +62,7 @@ def test_every_measure_is_one_of_the_broker(http_url: str) -> None:
             asked.add(name)
             return default
 
-    values(Sample(0.0, Asked()), Sample(1.0, Asked()))
+    values(MetricsSample(0.0, Asked()), MetricsSample(1.0, Asked()))
     assert asked
     assert asked <= known.keys()
 
@@ -92,10 +92,10 @@ def test_once_for_people(http_url: str, capsys: pytest.CaptureFixture[str]) -> N
 def test_the_screen() -> None:
     console = Console(width=110, record=True, color_system=None)
     screen = Screen("http://localhost:8080")
-    first = Sample(0.0, {})
+    first = MetricsSample(0.0, {})
     for second in range(1, 4):
         grown = {"publications_received_total": second * second * 10.0, "uptime_seconds": 61.0}
-        last = Sample(float(second), grown | {"publishers_are_paused": 1.0})
+        last = MetricsSample(float(second), grown | {"publishers_are_paused": 1.0})
         drawn = screen.drawn(first, last)
         first = last
     with console.capture() as captured:
@@ -123,7 +123,7 @@ def test_matchers_are_shown_once_there_are_any_or_were(matchers: dict[str, Any])
 
 def test_the_screen_has_matchers_and_why_they_were_rearranged(matchers: dict[str, Any]) -> None:
     console = Console(width=110, record=True, color_system=None)
-    sample = Sample(1.0, {}, {**matchers, "is_reconfiguring": True})
+    sample = MetricsSample(1.0, {}, {**matchers, "is_reconfiguring": True})
     with console.capture() as captured:
         console.print(Screen("http://localhost:8080").drawn(sample, sample))
     lines = [" ".join(line.split()) for line in captured.get().splitlines()]
@@ -141,7 +141,7 @@ def test_once_has_matchers_too(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(top, "_sample", lambda _broker: Sample(1.0, {}, matchers))
+    monkeypatch.setattr(top, "_sample", lambda _broker: MetricsSample(1.0, {}, matchers))
     assert run("--once", "--interval", "0.05") == 0
     text = capsys.readouterr().out
     assert "\nmatchers, partitioned\nmatcher  role  " in text
@@ -154,10 +154,10 @@ def test_policies_have_lines_of_their_own(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     view = three_policies()
-    first = Sample(1.0, read_metrics(metrics_text(policy_metrics(view)).splitlines()))
+    first = MetricsSample(1.0, read_metrics(metrics_text(policy_metrics(view)).splitlines()))
     view.total.calls += 100
     view.total.cpu_s += 0.5
-    last = Sample(3.0, read_metrics(metrics_text(policy_metrics(view)).splitlines()))
+    last = MetricsSample(3.0, read_metrics(metrics_text(policy_metrics(view)).splitlines()))
     console = Console(width=110, record=True, color_system=None)
     with console.capture() as captured:
         console.print(Screen("http://localhost:8080").drawn(first, last))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rove.lang import Answer, LanguageError, Verdict, cases, covers, intersects, matches, parse
+from rove.lang import Answer, LanguageError, ProofResult, cases, covers, intersects, matches, parse
 from rove.lang.limits import PROOF_WORK_MAX
 from tests.differential.drawing import Drawing, Moment
 
@@ -500,15 +500,15 @@ def test_rounding_is_allowed_for(a: str, b: str, publication: dict[str, object])
     """Each publication matches both, against what exact arithmetic would say."""
     assert matches(parse(a), publication)
     assert matches(parse(b), publication)
-    assert intersects(parse(a), parse(b)).verdict is not Verdict.NO
-    assert covers(parse(f"NOT ({a})"), parse(b)).verdict is not Verdict.YES
+    assert intersects(parse(a), parse(b)).verdict is not ProofResult.NO
+    assert covers(parse(f"NOT ({a})"), parse(b)).verdict is not ProofResult.YES
 
 
 @pytest.mark.parametrize("text", ["floor(x * 10) > y", "y > x * x + 1e308", "sin(x + x) = y"])
 def test_what_always_overflows_matches_nothing(text: str) -> None:
     huge = parse(f"{text} AND x > 1e308")
-    assert intersects(huge, parse("TRUE")).verdict is not Verdict.YES
-    assert covers(parse("FALSE"), huge).verdict is not Verdict.NO
+    assert intersects(huge, parse("TRUE")).verdict is not ProofResult.YES
+    assert covers(parse("FALSE"), huge).verdict is not ProofResult.NO
 
 
 def test_nested_choices_do_not_breed() -> None:
@@ -516,7 +516,7 @@ def test_nested_choices_do_not_breed() -> None:
     low, high = "t - 0.5", "t + 0.5"
     for level in range(24):
         low, high = f"least({low}, t + {level})", f"least({high}, t + {level})"
-    assert intersects(parse(f"x < {high}"), parse(f"x > {low}")).verdict is Verdict.YES
+    assert intersects(parse(f"x < {high}"), parse(f"x > {low}")).verdict is ProofResult.YES
 
 
 @pytest.mark.parametrize("during", [(5.0, 3.0), (-1.0, 3.0), (0.0, float("nan"))])
@@ -548,14 +548,14 @@ def box(random: Random, reach: float) -> str:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_box_around_a_subscriber_covers_a_smaller_one(seed: int) -> None:
     wide, narrow = parse(box(Random(seed), 5)), parse(box(Random(seed), 2))
-    assert covers(wide, narrow, same_subscriber=True) == Answer(Verdict.YES)
+    assert covers(wide, narrow, same_subscriber=True) == Answer(ProofResult.YES)
     reverse = covers(narrow, wide, same_subscriber=True)
-    assert reverse.verdict is Verdict.NO
-    assert covers(wide, narrow).verdict is not Verdict.YES, "two subscribers have two places"
+    assert reverse.verdict is ProofResult.NO
+    assert covers(wide, narrow).verdict is not ProofResult.YES, "two subscribers have two places"
 
 
 def test_what_is_said_of_one_subscriber_holds_for_its_states() -> None:
-    random, answers = Random(1), Counter[Verdict]()
+    random, answers = Random(1), Counter[ProofResult]()
     drawing = Drawing(random, moving=0.8, texts=0.0)
     for _ in range(30):
         a, b = (parse(box(random, random.choice((2, 5)))) for _ in range(2))
@@ -563,15 +563,15 @@ def test_what_is_said_of_one_subscriber_holds_for_its_states() -> None:
             a, b = drawing.subscriptions(2)
         verdict = covers(a, b, same_subscriber=True).verdict
         answers[verdict] += 1
-        for _ in range(20 if verdict is Verdict.YES else 0):
+        for _ in range(20 if verdict is ProofResult.YES else 0):
             values = (random.uniform(-9, 9), -3, 10**15, 0.1, "a")
             me = {name: random.choice(values) for name in "xy"}
             t = random.choice((0.0, 0.5, 3.25))
             publication = drawing.publication([a, b], Moment(t, me)) | {"kind": "car"}
             if matches(b, publication, t, me):
                 assert matches(a, publication, t, me), (a, b, publication, t, me)
-    assert answers[Verdict.YES] >= 5
-    assert answers[Verdict.NO] >= 5
+    assert answers[ProofResult.YES] >= 5
+    assert answers[ProofResult.NO] >= 5
 
 
 # -- limits -------------------------------------------------------------------------------------
@@ -609,13 +609,13 @@ def test_no_pair_is_looked_at_for_longer_than_allowed(
     for b in [*HARD, *HARD][first : first + 3]:
         del work[:]
         answer = covers(parse(HARD[a]), parse(HARD[b]))
-        assert (answer.verdict is Verdict.UNKNOWN) is (answer.reason is not None)
+        assert (answer.verdict is ProofResult.UNKNOWN) is (answer.reason is not None)
         assert len(work) <= PROOF_WORK_MAX
 
 
 def test_the_reason_is_told() -> None:
     answer = covers(parse(HARD["sums"]), parse(HARD["bounds"]))
-    assert answer == Answer(Verdict.UNKNOWN, reason="more than 6,000 parts to look at")
+    assert answer == Answer(ProofResult.UNKNOWN, reason="more than 6,000 parts to look at")
 
 
 def test_what_normalising_took_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rove.lang import (
     Answer,
-    Verdict,
+    ProofResult,
     Witness,
     admit,
     covers,
@@ -134,8 +134,8 @@ def check_answers(a: Subscription, b: Subscription, seed: int, same_subscriber: 
     covering = covers(a, b, same_subscriber=same_subscriber)
     meeting = intersects(a, b, same_subscriber=same_subscriber)
     owner = "a" if same_subscriber else "b"
-    assert (covering.witness is not None) == (covering.verdict is Verdict.NO)
-    assert (meeting.witness is not None) == (meeting.verdict is Verdict.YES)
+    assert (covering.witness is not None) == (covering.verdict is ProofResult.NO)
+    assert (meeting.witness is not None) == (meeting.verdict is ProofResult.YES)
     if covering.witness is not None:
         admit(covering.witness.publication)
         assert delivered(b, covering.witness, owner)
@@ -148,8 +148,8 @@ def check_answers(a: Subscription, b: Subscription, seed: int, same_subscriber: 
         if same_subscriber and not is_state_spoken_of(each.me["a"]):
             continue
         by_a, by_b = delivered(a, each, "a"), delivered(b, each, owner)
-        assert not (by_b and not by_a and covering.verdict is Verdict.YES), (to_text(a), each)
-        assert not (by_a and by_b and meeting.verdict is Verdict.NO), (to_text(a), each)
+        assert not (by_b and not by_a and covering.verdict is ProofResult.YES), (to_text(a), each)
+        assert not (by_a and by_b and meeting.verdict is ProofResult.NO), (to_text(a), each)
 
 
 seeds = st.integers(0, 2**32)
@@ -207,7 +207,7 @@ def test_a_wrong_answer_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
             check_answers(three, five, seed, same_subscriber=False)
 
     check()
-    for name, verdict in (("covers", Verdict.YES), ("intersects", Verdict.NO)):
+    for name, verdict in (("covers", ProofResult.YES), ("intersects", ProofResult.NO)):
         with monkeypatch.context() as patch:
             patch.setitem(globals(), name, lambda *_, verdict=verdict, **__: Answer(verdict))
             with pytest.raises(AssertionError):
@@ -224,13 +224,13 @@ def joined(kind: type[And] | type[Or], a: Subscription, b: Subscription) -> Subs
 @examples(150)
 @given(static_subscriptions)
 def test_everything_covers_itself(a: Subscription) -> None:
-    assert covers(a, a).verdict is not Verdict.NO
+    assert covers(a, a).verdict is not ProofResult.NO
 
 
 @examples(60)
 @given(subscriptions)
 def test_everything_of_one_subscriber_covers_itself(a: Subscription) -> None:
-    assert covers(a, a, same_subscriber=True).verdict is not Verdict.NO
+    assert covers(a, a, same_subscriber=True).verdict is not ProofResult.NO
 
 
 @examples(150)
@@ -239,7 +239,7 @@ def test_covering_is_transitive(a: Subscription, b: Subscription, c: Subscriptio
     """Made so that they do cover; static ones are decided exactly, but for lower()."""
     b, c = joined(And, a, b), joined(And, joined(And, a, b), c)
     verdicts = {covers(a, b).verdict, covers(b, c).verdict, covers(a, c).verdict}
-    assert verdicts <= {Verdict.YES, Verdict.UNKNOWN}
+    assert verdicts <= {ProofResult.YES, ProofResult.UNKNOWN}
 
 
 @examples(150)
@@ -247,22 +247,22 @@ def test_covering_is_transitive(a: Subscription, b: Subscription, c: Subscriptio
 def test_covering_is_transitive_by_chance(
     a: Subscription, b: Subscription, c: Subscription
 ) -> None:
-    if covers(a, b).verdict is covers(b, c).verdict is Verdict.YES:
-        assert covers(a, c).verdict is not Verdict.NO
+    if covers(a, b).verdict is covers(b, c).verdict is ProofResult.YES:
+        assert covers(a, c).verdict is not ProofResult.NO
 
 
 @examples(150)
 @given(static_subscriptions, static_subscriptions)
 def test_meeting_is_mutual(a: Subscription, b: Subscription) -> None:
     there, back = intersects(a, b).verdict, intersects(b, a).verdict
-    assert there is back or Verdict.UNKNOWN in (there, back)
+    assert there is back or ProofResult.UNKNOWN in (there, back)
 
 
 @examples(150)
 @given(static_subscriptions, static_subscriptions)
 def test_what_is_covered_is_met(a: Subscription, b: Subscription) -> None:
-    if covers(a, b).verdict is Verdict.YES and intersects(b, b).verdict is Verdict.YES:
-        assert intersects(a, b).verdict is not Verdict.NO
+    if covers(a, b).verdict is ProofResult.YES and intersects(b, b).verdict is ProofResult.YES:
+        assert intersects(a, b).verdict is not ProofResult.NO
 
 
 @examples(150)
@@ -270,8 +270,8 @@ def test_what_is_covered_is_met(a: Subscription, b: Subscription) -> None:
 def test_an_alternative_covers_each_part_and_each_part_what_is_added(
     a: Subscription, b: Subscription
 ) -> None:
-    assert covers(joined(Or, a, b), a).verdict is not Verdict.NO
-    assert covers(a, joined(And, a, b)).verdict is not Verdict.NO
+    assert covers(joined(Or, a, b), a).verdict is not ProofResult.NO
+    assert covers(a, joined(And, a, b)).verdict is not ProofResult.NO
 
 
 @examples(40)  # about 0.2 s each
@@ -279,10 +279,10 @@ def test_an_alternative_covers_each_part_and_each_part_what_is_added(
 def test_laws_hold_for_what_moves(a: Subscription, b: Subscription) -> None:
     a, b = Subscription(a.condition), Subscription(b.condition)
     either, both = joined(Or, a, b), joined(And, a, b)
-    assert covers(either, a, same_subscriber=True).verdict is not Verdict.NO
-    assert covers(a, both, same_subscriber=True).verdict is not Verdict.NO
+    assert covers(either, a, same_subscriber=True).verdict is not ProofResult.NO
+    assert covers(a, both, same_subscriber=True).verdict is not ProofResult.NO
     there, back = intersects(a, b).verdict, intersects(b, a).verdict
-    assert there is back or Verdict.UNKNOWN in (there, back)
+    assert there is back or ProofResult.UNKNOWN in (there, back)
 
 
 def test_what_is_no_value_is_never_taken_for_the_time() -> None:

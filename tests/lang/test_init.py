@@ -5,7 +5,7 @@ import rove.lang
 PUBLIC = [
     "Answer",
     "Conjunction",
-    "Delivery",
+    "WindowDelivery",
     "Description",
     "Explanation",
     "LanguageError",
@@ -16,7 +16,7 @@ PUBLIC = [
     "Schema",
     "Subscription",
     "TextError",
-    "Verdict",
+    "ProofResult",
     "Witness",
     "admit",
     "canonical",

@@ -170,7 +170,7 @@ AROUND = {
 @pytest.mark.parametrize(("character", "name"), FORBIDDEN.values(), ids=FORBIDDEN.keys())
 def test_what_cannot_be_seen_is_refused(character: str, name: str, around: str) -> None:
     text = around.format(character)
-    with pytest.raises(TextError, match="may not stand in a subscription") as caught:
+    with pytest.raises(TextError, match="is not allowed in a filter expression") as caught:
         tokens_of(text)
     assert caught.value.what.startswith(name)
     assert text[caught.value.start : caught.value.end] == character

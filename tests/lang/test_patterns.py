@@ -21,7 +21,7 @@ from rove.lang.limits import AUTOMATON_STEPS_MAX
 from rove.lang.patterns import (
     Ends,
     Pattern,
-    Segment,
+    PatternSegment,
     StepBudget,
     StepBudgetSpent,
     contains,
@@ -150,13 +150,13 @@ def test_the_plain_tests_are_those_of_python(
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every character that any automaton reads from now on."""
     read: list[str] = []
-    step = patterns._Automaton.step
+    step = patterns._PatternAutomaton.step
 
     def counted(self: Any, state: int, character: str) -> int:
         read.append(character)
         return step(self, state, character)
 
-    monkeypatch.setattr(patterns._Automaton, "step", counted)
+    monkeypatch.setattr(patterns._PatternAutomaton, "step", counted)
     return read
 
 
@@ -483,21 +483,21 @@ def test_a_string_that_is_too_short_is_not_read(monkeypatch: pytest.MonkeyPatch)
 
     pattern = like("%a%a%a%")
     segmented(pattern)
-    monkeypatch.setattr(Segment, "is_at", read)
-    monkeypatch.setattr(Segment, "find", read)
+    monkeypatch.setattr(PatternSegment, "is_at", read)
+    monkeypatch.setattr(PatternSegment, "find", read)
     assert not fits(pattern, "aa")
 
 
 def test_there_is_no_backtracking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the string, each segment is searched for once, after the previous one."""
     looked_for: list[int] = []
-    find = Segment.find
+    find = PatternSegment.find
 
-    def counted(self: Segment, text: str, start: int, end: int) -> int:
+    def counted(self: PatternSegment, text: str, start: int, end: int) -> int:
         looked_for.append(start)
         return find(self, text, start, end)
 
-    monkeypatch.setattr(Segment, "find", counted)
+    monkeypatch.setattr(PatternSegment, "find", counted)
     assert not fits(like("%a" * 500 + "%ba%"), "a" * 100_000)
     assert looked_for == list(range(501))
 
@@ -508,13 +508,13 @@ def test_a_long_open_segment_is_tried_at_few_places(
 ) -> None:
     """Trying it at each place would take a step for each of its characters and each place."""
     tried: list[int] = []
-    is_at = Segment.is_at
+    is_at = PatternSegment.is_at
 
-    def counted(self: Segment, text: str, start: int) -> bool:
+    def counted(self: PatternSegment, text: str, start: int) -> bool:
         tried.append(start)
         return is_at(self, text, start)
 
-    monkeypatch.setattr(Segment, "is_at", counted)
+    monkeypatch.setattr(PatternSegment, "is_at", counted)
     monkeypatch.setattr(patterns, "_CHUNK", 1000)
     assert not fits(like(f"%{written}%"), "ab"[: len(written) % 2 + 1] * 3000)
     assert len(tried) <= 64 + 6000 // 64 + 2

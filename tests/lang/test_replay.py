@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.lang import (
-    Delivery,
     LanguageError,
     PublicationError,
     RankedWindow,
     TextError,
+    WindowDelivery,
     matches,
     parse,
     score_of,
@@ -284,7 +284,7 @@ def observed(
     text: str, history: list[Arrival], accepted_at: float, end: float
 ) -> list[tuple[float, int, bool]]:
     window = RankedWindow(parse(text), accepted_at)
-    found: list[Delivery] = []
+    found: list[WindowDelivery] = []
     for index, (at, publication, me) in enumerate(history):
         found += window.publish(publication, at, me, key=index)
     found += window.advance(end)
@@ -333,7 +333,7 @@ def test_it_does_not_matter_how_often_time_is_told(
     text: str, history: list[Arrival], ticks: list[int]
 ) -> None:
     window = RankedWindow(parse(text))
-    found: list[Delivery] = []
+    found: list[WindowDelivery] = []
     for arrival in history:
         for tick in sorted(ticks):
             if tick <= arrival.at:
@@ -410,7 +410,7 @@ STORIES = [
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
 def test_story(story: Story) -> None:
     window = RankedWindow(parse(story.rank))
-    found: list[Delivery] = []
+    found: list[WindowDelivery] = []
     for at, x in story.arrivals:
         found += window.publish({"x": x}, at)
     told = [
@@ -466,7 +466,7 @@ def test_a_delivery_says_what_it_is() -> None:
     window = RankedWindow(parse("ORDER BY x DESC LIMIT 1 WITHIN 1 HOUR"))
     publication = {"x": -2.5, "y": [1]}
     (one,) = window.publish(publication, 3.0, key="reading 7")
-    assert one == Delivery(3.0, publication, -2.5, promoted=False, key="reading 7")
+    assert one == WindowDelivery(3.0, publication, -2.5, promoted=False, key="reading 7")
 
 
 def test_only_a_ranked_subscription_has_a_window() -> None:

@@ -28,8 +28,10 @@ from rove.lang.tree import (
     Window,
     children,
     depth,
+    is_conditional,
     is_value,
     parts,
+    rank_of,
     rebuilt,
     type_of,
     walk,
@@ -232,3 +234,15 @@ def test_a_tree_can_be_made_by_hand() -> None:
 def test_literals_that_are_equal_are_not_unequal() -> None:
     assert not (Literal(True) != Literal(True))  # noqa: SIM202
     assert Literal(1) != Literal(1.0)
+
+
+def test_only_the_literal_true_is_no_condition() -> None:
+    assert not is_conditional(parse("ORDER BY x LIMIT 1 WITHIN 1 SECOND"))
+    assert not is_conditional(parse("TRUE ORDER BY x LIMIT 1 WITHIN 1 SECOND"))
+    assert is_conditional(parse("x > 1 ORDER BY x LIMIT 1 WITHIN 1 SECOND"))
+    assert is_conditional(parse("FALSE ORDER BY x LIMIT 1 WITHIN 1 SECOND"))
+
+
+def test_a_rank_is_needed() -> None:
+    with pytest.raises(ValueError, match="no ORDER BY"):
+        rank_of(parse("x > 1"))

@@ -12,7 +12,7 @@ from rove.errors import RoveError
 from rove.live.broker_audiences import Tell, play_audiences
 from rove.serve.server import Server
 from rove.serve.settings import Config, DataSettings, ListenSettings
-from rove.world.runs.results import RunResult
+from rove.world.runs.scenario_run import ScenarioResult
 from rove.world.runs.scenarios import load_scenario
 
 SCENARIO = """
@@ -48,7 +48,7 @@ device = { battery = [0.2, 0.2], bits_per_s = [1e8, 1e8], report_s = 1 }
 """
 
 
-async def played(folder: Path, tell: Tell) -> RunResult:
+async def played(folder: Path, tell: Tell) -> ScenarioResult:
     """Over a broker in this process."""
     (folder / "s.toml").write_text(SCENARIO)
     listen = ListenSettings(mqtt_port=0, http_port="off")

@@ -20,7 +20,7 @@ from rove.live.engine_roles import (
 from rove.live.mqtt_bus import MqttBus
 from rove.world.engines.array_bus import ArrayBus
 from rove.world.engines.roles import SERVERS_FROM, SERVICE
-from rove.world.runs.running import Run
+from rove.world.runs.scenario_run import ScenarioRun
 from rove.world.runs.scenarios import (
     MapSettings,
     PeopleSettings,
@@ -126,7 +126,7 @@ def test_over_a_broker_nothing_is_missing_or_stale(tmp_path: Path, engine: str) 
 
 def test_what_goes_over_the_broker_is_what_goes_in_process(tmp_path: Path) -> None:
     troupe = run_troupe(tmp_path, "tile", 31)
-    in_process = Run(scenario(seconds=3.0).sized(engines=["tile"]))
+    in_process = ScenarioRun(scenario(seconds=3.0).sized(engines=["tile"]))
     in_process.play()
     figures = in_process.result().summary()["tile"]
     # Replies are waited for longer over a broker, so only these are the same.
@@ -193,7 +193,7 @@ class TestLockstep:
             step.step()
 
     def test_the_history_is_that_of_a_run(self) -> None:
-        step, run = Lockstep(scenario()), Run(scenario())
+        step, run = Lockstep(scenario()), ScenarioRun(scenario())
         for _ in range(12):
             step.step()
             run.step()
@@ -207,7 +207,7 @@ def test_dummies_count_what_engines_in_process_count() -> None:
     dummies.take(step.begin())
     for _ in range(15):
         dummies.take(step.step()[0])
-    run = Run(of)
+    run = ScenarioRun(of)
     run.play()
     assert dummies.rows() == run.result().summary()
 

@@ -19,7 +19,7 @@ from rove.live.engine_roles import Role
 from rove.live.launcher import OVER_MQTT, LiveError, LiveResult, make_jobs, run_live
 from rove.live.role_process import RUN_TOPIC
 from rove.testing.broker_processes import rove
-from rove.world.runs.running import Run
+from rove.world.runs.scenario_run import ScenarioRun
 from rove.world.runs.scenarios import PeopleSettings, Scenario
 from rove.world.runs.state import WorldError
 from tests.effort import PATIENCE_S
@@ -43,7 +43,7 @@ def test_processes_play_one_history_and_their_figures_add_up(url: str) -> None:
     told: list[tuple[float, float]] = []
     live = run_live(crowd(), url=url, servers=2, hosts=2, tell=lambda at, of: told.append((at, of)))
     result = live.result
-    in_process = Run(crowd())
+    in_process = ScenarioRun(crowd())
     in_process.play()
     assert result.trace_hash == in_process.world.hash()
     assert result.ticks == 30

@@ -8,17 +8,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from rove.live.report import open_database, readings, write_metrics, write_parquet
-from rove.world.runs.results import EngineFacts, RunResult, RunSample
+from rove.world.runs.scenario_run import EngineFacts, RunSample, ScenarioResult
 
 BEGAN = 1_800_000_000
 
 
-def result_of(samples: tuple[RunSample, ...], heard: tuple[RunSample, ...] = ()) -> RunResult:
+def result_of(samples: tuple[RunSample, ...], heard: tuple[RunSample, ...] = ()) -> ScenarioResult:
     engines = tuple(
         EngineFacts(name, 0.2, live=name == "area")
         for name in dict.fromkeys(sample.source for sample in samples)
     )
-    return RunResult(
+    return ScenarioResult(
         scenario="dense",
         title="Many",
         seed=3,
@@ -36,7 +36,7 @@ def result_of(samples: tuple[RunSample, ...], heard: tuple[RunSample, ...] = ())
 
 
 @pytest.fixture
-def result() -> RunResult:
+def result() -> ScenarioResult:
     """Twelve seconds of two engines and an audience; subscriptions come and go."""
     samples = tuple(
         RunSample(float(at), engine, {"subscriptions": at % 4.0, "subscribes": at * step}, live)
@@ -46,7 +46,7 @@ def result() -> RunResult:
     return result_of(samples, (RunSample(12.0, "smog", {"notifications": 8.0}),))
 
 
-def test_parquet_has_a_row_for_each_sample(result: RunResult, tmp_path: Path) -> None:
+def test_parquet_has_a_row_for_each_sample(result: ScenarioResult, tmp_path: Path) -> None:
     engines, audiences = write_parquet(result, tmp_path / "new" / "folder")
     table = pq.read_table(engines)
     assert table.schema.metadata[b"trace_hash"] == b"abcd"
@@ -73,7 +73,7 @@ def test_no_audience_no_file(tmp_path: Path) -> None:
     assert [path.name for path in write_parquet(only, tmp_path)] == ["engines.parquet"]
 
 
-def test_counters_begin_at_nothing_and_gauges_do_not(result: RunResult) -> None:
+def test_counters_begin_at_nothing_and_gauges_do_not(result: ScenarioResult) -> None:
     labels = 'engine="area",run="r1",scenario="dense"'
     own = [one for one in readings(result, "r1", BEGAN) if one.labels == labels]
     subscribes = [one for one in own if one.metric == "rove_world_subscribes_total"]
@@ -84,7 +84,7 @@ def test_counters_begin_at_nothing_and_gauges_do_not(result: RunResult) -> None:
     assert len(own) == 25
 
 
-def test_the_metrics_database_gives_them_back(result: RunResult, tmp_path: Path) -> None:
+def test_the_metrics_database_gives_them_back(result: ScenarioResult, tmp_path: Path) -> None:
     with open_database(str(tmp_path / "metrics.sqlite")) as database:
         written = write_metrics(result, database, "r1", BEGAN)
         assert written == 2 * 25 + 2
@@ -104,7 +104,7 @@ def test_the_metrics_database_gives_them_back(result: RunResult, tmp_path: Path)
         assert run.facts["live"] == "area"
 
 
-def test_roll_ups_outlive_the_readings(result: RunResult, tmp_path: Path) -> None:
+def test_roll_ups_outlive_the_readings(result: ScenarioResult, tmp_path: Path) -> None:
     with open_database(str(tmp_path / "metrics.sqlite")) as database:
         write_metrics(result, database, "r1", BEGAN)
         (before,) = database.points("rove_world_subscribes_total", {"engine": "area"})

@@ -16,7 +16,7 @@ from rove.lang.parser import parse
 from rove.lang.replay import RankedWindow
 from rove.match.cell import Cell, CellSubscription, check
 from rove.match.designs.design import parse_evolve
-from rove.match.ranked.ranks import RankedDelivery
+from rove.match.results import RankedDelivery
 from rove.match.saved import SavedError
 
 PLAIN = (

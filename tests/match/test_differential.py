@@ -27,13 +27,14 @@ import numpy.typing as npt
 import pytest
 
 from rove.bench.match.scan import Scan
-from rove.lang import Delivery, RankedWindow, Subscription, matches, parse, to_text
+from rove.lang import RankedWindow, Subscription, WindowDelivery, matches, parse, to_text
+from rove.lang.tree import is_conditional
 from rove.lang.values import change_state
 from rove.match.designs.design import parse_evolve
 from rove.match.index import index
 from rove.match.matcher import Matcher
-from rove.match.ranked.ranks import RankedDelivery, is_conditional
 from rove.match.ranked.windows import Windows
+from rove.match.results import RankedDelivery
 from rove.testing.boxes import Boxes, Events
 from tests.differential.drawing import PLAIN_NUMBERS, Drawing, Moment
 from tests.differential.trials import (
@@ -440,7 +441,7 @@ class RankedTrial:
         self._compare("matcher", self._matcher.advance(self._now), wanted, "no publication")
 
     @staticmethod
-    def _told(found: Iterator[tuple[int, Delivery]]) -> Told:
+    def _told(found: Iterator[tuple[int, WindowDelivery]]) -> Told:
         ordered = sorted(found, key=lambda pair: (pair[1].at, pair[0]))
         return [(id, one.key, one.at, repr(one.score), one.promoted) for id, one in ordered]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rove.lang import LanguageError, Subscription, Verdict, covers, matches, normalise, parse
+from rove.lang import LanguageError, ProofResult, Subscription, covers, matches, normalise, parse
 from rove.lang.tree import And, Or
 from rove.match.forest import Box, Forest, box_covers, box_of
 from rove.testing import strategies
@@ -36,14 +36,14 @@ def surely_covers(live: Live, a: int, b: int) -> bool:
     (one, accepted_at, _), (other, other_accepted_at, _) = live[a], live[b]
     if accepted_at != other_accepted_at and uses_time(one) and uses_time(other):
         return False
-    return verdict(one, other) is Verdict.YES
+    return verdict(one, other) is ProofResult.YES
 
 
 def uses_time(subscription: Subscription) -> bool:
     return "Time()" in repr(subscription.condition)
 
 
-def verdict(a: Subscription, b: Subscription) -> Verdict:
+def verdict(a: Subscription, b: Subscription) -> ProofResult:
     return covers(Subscription(a.condition), Subscription(b.condition)).verdict
 
 
@@ -127,7 +127,7 @@ class TestBoxes:
         related = with_relatives([one, other])
         boxes = [(s, box) for s in related if (box := boxed(s)) is not None]
         for (a, box_a), (b, box_b) in permutations(boxes, 2):
-            assert box_covers(box_a, box_b) is (covers(a, b).verdict is Verdict.YES)
+            assert box_covers(box_a, box_b) is (covers(a, b).verdict is ProofResult.YES)
 
     @pytest.mark.parametrize("name", ["W1", "W3", "W4"])
     def test_boxes_of_workloads_cover_as_the_algebra_says(self, name: Name) -> None:
@@ -139,7 +139,7 @@ class TestBoxes:
             assert box_a is not None
             assert box_b is not None
             said.append(box_covers(box_a, box_b))
-            assert said[-1] is (covers(a, b).verdict is Verdict.YES)
+            assert said[-1] is (covers(a, b).verdict is ProofResult.YES)
         assert any(said) or name == "W3"
 
 
@@ -181,7 +181,7 @@ class TestPlaces:
     def test_only_a_sure_yes_counts(self) -> None:
         # The first covers the second, but that is more than the algebra can prove.
         texts = ("a < c", "a < b AND b < c")
-        assert covers(*map(parse, texts)).verdict is Verdict.UNKNOWN
+        assert covers(*map(parse, texts)).verdict is ProofResult.UNKNOWN
         assert forest_of(*texts).roots() == [0, 1]
 
 
@@ -308,7 +308,7 @@ def test_it_stays_a_forest_of_what_covers_what(
         for child in live:
             parent = forest.parent(child)
             if parent is not None:
-                assert verdict(live[parent][0], live[child][0]) is not Verdict.NO
+                assert verdict(live[parent][0], live[child][0]) is not ProofResult.NO
         roots = forest.roots()
         assert not any(surely_covers(live, a, b) for a, b in permutations(roots, 2))
     for publication in publications:

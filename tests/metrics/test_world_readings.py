@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rove.metrics.database import Reading
 from rove.metrics.world_readings import initial_readings, world_readings
-from rove.world.runs.results import RunSample
+from rove.world.runs.scenario_run import RunSample
 
 
 class Own(NamedTuple):

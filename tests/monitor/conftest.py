@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from rove.monitor.serving import Settings, serve
+from rove.monitor.monitor_server import Settings, serve
 from rove.serve.passwords import set_password
 from rove.serve.settings import AccessSettings, Config, DataSettings, ListenSettings
 from rove.world.runs.scenarios import (
@@ -194,7 +194,7 @@ class Live:
 def _patient() -> Iterator[None]:
     """A world takes long to be made on a busy machine; who asks for it waits."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rove.monitor.hub.READY_S", PATIENCE_S)
+        patch.setattr("rove.monitor.live_updates.READY_S", PATIENCE_S)
         yield
 
 

@@ -10,7 +10,7 @@ from rove.monitor.console_commands import (
     Help,
     completions,
     console_help,
-    stage_command,
+    world_control,
 )
 from rove.world.runs.state import WorldError
 
@@ -35,8 +35,8 @@ class Names:
         ("", None),
     ],
 )
-def test_what_is_meant_for_the_stage(text: str, order: object) -> None:
-    assert stage_command(text) == order
+def test_control_commands(text: str, order: object) -> None:
+    assert world_control(text) == order
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_is_meant_for_the_stage(text: str, order: object) -> None:
 )
 def test_what_is_wrong_says_what_would_be_right(text: str) -> None:
     with pytest.raises(WorldError, match="for example"):
-        stage_command(text)
+        world_control(text)
 
 
 def test_help_has_everything() -> None:

@@ -155,7 +155,7 @@ def test_one_engine_is_compared_with_nobody(database: Database) -> None:
 
 def test_colours_are_those_of_the_page() -> None:
     style = (PAGE / "style.css").read_text(encoding="utf-8")
-    light, dark = style.split("@media (prefers-color-scheme: dark)", 1)
+    light, dark = style.split(':root[data-theme="dark"]', 1)
     for name, look in LINE_STYLES.items():
         assert f"--engine-{name}: {look.light};" in light
         assert f"--engine-{name}: {look.dark};" in dark

@@ -1,4 +1,4 @@
-"""What happens on the stage is in the database."""
+"""Runs and samples of the world are recorded in the database."""
 
 import asyncio
 import time

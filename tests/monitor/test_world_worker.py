@@ -1,4 +1,4 @@
-"""What the stage plays and answers, through its pipe."""
+"""What the worker plays and answers, through its pipe."""
 
 import json
 import random
@@ -18,14 +18,16 @@ from rove.monitor.world_worker import (
     WatchEntities,
     WorkerRequest,
     WorldWorker,
+    world_view,
 )
 from rove.world.people.commands import COMMAND_FORMS
-from rove.world.runs.scenarios import TimedCommand
+from rove.world.runs.scenario_run import ScenarioRun
+from rove.world.runs.scenarios import TimedCommand, load_scenario
 from tests.effort import PATIENCE_S
-from tests.monitor.conftest import Frame, read_frame, yard
+from tests.monitor.conftest import ENGINES, Frame, read_frame, yard
 
 
-class Stage:
+class WorkerPipe:
     """A player in a thread, and the other end of its pipe."""
 
     def __init__(self, pipe: Connection) -> None:
@@ -60,7 +62,7 @@ class Stage:
         return self.message("said", number=number)
 
 
-def played(**changes: Any) -> Iterator[Stage]:
+def played(**changes: Any) -> Iterator[WorkerPipe]:
     here, there = Pipe()
 
     def play() -> None:
@@ -72,7 +74,7 @@ def played(**changes: Any) -> Iterator[Stage]:
     thread = threading.Thread(target=play)
     thread.start()
     try:
-        yield Stage(here)
+        yield WorkerPipe(here)
     finally:
         here.close()
         thread.join(PATIENCE_S)
@@ -80,81 +82,81 @@ def played(**changes: Any) -> Iterator[Stage]:
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
+def worker() -> Iterator[WorkerPipe]:
     """One for all, which know nothing of each other's worlds."""
     yield from played()
 
 
 def test_a_run_begins_with_the_world_everybody_and_its_state() -> None:
-    for stage in played():
-        begun, frame, state, note = (stage.next() for _ in range(4))
+    for worker in played():
+        begun, frame, state, note = (worker.next() for _ in range(4))
         assert begun["type"] == "world"
         assert begun["facts"]["players"] == 20
         assert frame.columns[0] == tuple(range(len(begun["view"]["entities"]["names"])))
         assert state["live"] == "object"
         assert note["text"] == "yard begins"
-        assert stage.frame().tick == 1
+        assert worker.frame().tick == 1
 
 
 def test_samples_come_every_second_and_the_world_outlives_its_scenario() -> None:
-    for stage in played(seconds=1.5):
-        sample = stage.message("sample")
+    for worker in played(seconds=1.5):
+        sample = worker.message("sample")
         assert set(sample["engines"]) >= {"object", "area", "evolving-pes"}
         assert sample["engines"]["area"]["subscriptions"] > 0
-        assert stage.message("note", kind="scenario")["text"].startswith("yard is over")
-        assert stage.frame().at >= 1.5
+        assert worker.message("note", kind="scenario")["text"].startswith("yard is over")
+        assert worker.frame().at >= 1.5
 
 
-def test_a_command_is_answered_when_it_was_obeyed(stage: Stage) -> None:
-    said = stage.say(1, "go player1 to 20 20")
+def test_a_command_is_answered_when_it_was_obeyed(worker: WorkerPipe) -> None:
+    said = worker.say(1, "go player1 to 20 20")
     assert said["ok"]
     assert "done at" in said["text"]
-    assert any(one.get("kind") == "command" for one in stage.heard if isinstance(one, dict))
+    assert any(one.get("kind") == "command" for one in worker.heard if isinstance(one, dict))
 
 
-def test_refusals_are_answers_and_end_nothing(stage: Stage) -> None:
-    at_once = stage.say(2, "go player1 to nowhere")
+def test_refusals_are_answers_and_end_nothing(worker: WorkerPipe) -> None:
+    at_once = worker.say(2, "go player1 to nowhere")
     assert not at_once["ok"]
     assert "there is no place nowhere" in at_once["text"]
-    in_its_turn = stage.say(3, "drop player1")
+    in_its_turn = worker.say(3, "drop player1")
     assert not in_its_turn["ok"]
     assert "carries nothing" in in_its_turn["text"]
-    none = stage.say(4, "import os")
+    none = worker.say(4, "import os")
     assert not none["ok"]
     assert "there is no command" in none["text"]
-    assert stage.say(5, "stop player1")["ok"]
+    assert worker.say(5, "stop player1")["ok"]
 
 
-def test_help_and_completion(stage: Stage) -> None:
-    assert "gather CROWD at POINT" in stage.say(6, "help")["text"]
-    stage.ask(CompleteCommand(7, "scenario ya"))
-    assert stage.message("completions", number=7)["words"] == ["yard"]
-    stage.ask(CompleteCommand(8, "go player1"))
-    assert "player12" in stage.message("completions", number=8)["words"]
+def test_help_and_completion(worker: WorkerPipe) -> None:
+    assert "gather CROWD at POINT" in worker.say(6, "help")["text"]
+    worker.ask(CompleteCommand(7, "scenario ya"))
+    assert worker.message("completions", number=7)["words"] == ["yard"]
+    worker.ask(CompleteCommand(8, "go player1"))
+    assert "player12" in worker.message("completions", number=8)["words"]
 
 
-def test_the_live_engine_changes(stage: Stage) -> None:
+def test_the_live_engine_changes(worker: WorkerPipe) -> None:
     for engine in ("evolving", "area"):
-        assert stage.say(9, f"engine {engine}")["ok"]
-        assert stage.message("state", live=engine)
-        assert f"{engine} is live" in stage.message("note", kind="engine")["text"]
+        assert worker.say(9, f"engine {engine}")["ok"]
+        assert worker.message("state", live=engine)
+        assert f"{engine} is live" in worker.message("note", kind="engine")["text"]
 
 
-def test_paused_nothing_moves_and_commands_wait(stage: Stage) -> None:
-    assert stage.say(10, "pause")["ok"]
-    assert stage.message("state", is_paused=True)
-    taken = stage.say(11, "go player2 to 30 30")
+def test_paused_nothing_moves_and_commands_wait(worker: WorkerPipe) -> None:
+    assert worker.say(10, "pause")["ok"]
+    assert worker.message("state", is_paused=True)
+    taken = worker.say(11, "go player2 to 30 30")
     assert taken["ok"]
-    assert "when the world goes on" in taken["text"]
-    assert not stage.pipe.poll(0.3)
-    stage.say(12, "resume")
-    assert stage.message("note", kind="command")["text"] == "go player2 to 30 30"
+    assert "until the world continues" in taken["text"]
+    assert not worker.pipe.poll(0.3)
+    worker.say(12, "resume")
+    assert worker.message("note", kind="command")["text"] == "go player2 to 30 30"
 
 
-def test_what_a_client_listens_to_is_told_by_every_engine(stage: Stage) -> None:
-    stage.say(13, "go player1 to 50 50")
-    stage.ask(WatchEntities(["player1", "nobody", "apple1"], areas=False))
-    found = stage.message("listening", select="player1")
+def test_what_a_client_listens_to_is_told_by_every_engine(worker: WorkerPipe) -> None:
+    worker.say(13, "go player1 to 50 50")
+    worker.ask(WatchEntities(["player1", "nobody", "apple1"], areas=False))
+    found = worker.message("listening", select="player1")
     assert len(found["truth"]) == 6
     engines = found["engines"]
     assert engines["tile"]["tiles"]
@@ -164,62 +166,62 @@ def test_what_a_client_listens_to_is_told_by_every_engine(stage: Stage) -> None:
         # Whatever the design believes, what is seen lies in it.
         assert abs(x - found["truth"][0]) <= reach_x - 30.0 + 0.01
         assert abs(y - found["truth"][1]) <= reach_y - 20.0 + 0.01
-    assert stage.message("listening", select="nobody")["truth"] is None
-    assert stage.message("listening", select="apple1")["engines"] == {}
-    stage.ask(WatchEntities([], areas=False))
+    assert worker.message("listening", select="nobody")["truth"] is None
+    assert worker.message("listening", select="apple1")["engines"] == {}
+    worker.ask(WatchEntities([], areas=False))
 
 
-def test_areas_of_everybody_come_while_somebody_wants_them(stage: Stage) -> None:
-    stage.say(30, "engine area")
-    stage.ask(WatchEntities([], areas=True))
-    first = stage.frame(3)
+def test_areas_of_everybody_come_while_somebody_wants_them(worker: WorkerPipe) -> None:
+    worker.say(30, "engine area")
+    worker.ask(WatchEntities([], areas=True))
+    first = worker.frame(3)
     assert first.is_whole
     assert first.columns[0] == tuple(range(20))
-    stage.say(14, "engine tile")
-    while not ((frame := stage.frame(3)).is_whole and not frame.columns[0]):
+    worker.say(14, "engine tile")
+    while not ((frame := worker.frame(3)).is_whole and not frame.columns[0]):
         continue
-    stage.ask(WatchEntities([], areas=False))
+    worker.ask(WatchEntities([], areas=False))
 
 
-def test_sensors_are_shown(stage: Stage) -> None:
-    stage.message("sample")  # each has published by then
-    stage.ask(ReadHeatMap(15, "NO2"))
-    heat = stage.message("heat", number=15)["heat"]
+def test_sensors_are_shown(worker: WorkerPipe) -> None:
+    worker.message("sample")  # each has published by then
+    worker.ask(ReadHeatMap(15, "NO2"))
+    heat = worker.message("heat", number=15)["heat"]
     assert heat["attribute"] == "NO2"
     assert sum(cell[4] for cell in heat["cells"]) == 6
 
 
-def test_another_scenario_and_the_end(stage: Stage) -> None:
-    refused = stage.say(16, "scenario /etc/passwd")
+def test_another_scenario_and_the_end(worker: WorkerPipe) -> None:
+    refused = worker.say(16, "scenario /etc/passwd")
     assert not refused["ok"]
     assert "there is no scenario" in refused["text"]
-    stage.ask(RunCommand(17, "scenario sparse players 5 seed 9"))
-    view = stage.message("world")["view"]
+    worker.ask(RunCommand(17, "scenario sparse players 5 seed 9"))
+    view = worker.message("world")["view"]
     assert (view["scenario"], view["seed"]) == ("sparse", 9)
     assert len(view["clients"]["avatars"]) == 5
-    assert stage.message("said", number=17)["ok"]
-    assert stage.say(18, "end")["ok"]
-    assert stage.message("state", is_over=True)
-    assert "has ended" in stage.say(19, "go player1 to 5 5")["text"]
-    stage.ask(RunCommand(20, "restart"))
-    assert stage.message("world")["view"]["scenario"] == "sparse"
-    assert stage.message("state", is_over=False)
+    assert worker.message("said", number=17)["ok"]
+    assert worker.say(18, "end")["ok"]
+    assert worker.message("state", is_over=True)
+    assert "has ended" in worker.say(19, "go player1 to 5 5")["text"]
+    worker.ask(RunCommand(20, "restart"))
+    assert worker.message("world")["view"]["scenario"] == "sparse"
+    assert worker.message("state", is_over=False)
 
 
 def test_a_scenarios_own_command_that_cannot_be_is_a_note() -> None:
-    for stage in played(
+    for worker in played(
         commands=(TimedCommand(0.0, "go nobody to 5 5"), TimedCommand(0.0, "drop player1"))
     ):
-        notes = [stage.message("note", kind="refused")["text"] for _ in range(2)]
+        notes = [worker.message("note", kind="refused")["text"] for _ in range(2)]
         assert any("nobody" in note for note in notes)
         assert any("carries nothing" in note for note in notes)
-        assert stage.frame().tick > 0
+        assert worker.frame().tick > 0
 
 
 def test_a_machine_that_is_too_slow_says_so() -> None:
-    for stage in played(tick_s=0.0005):
-        assert stage.message("state", is_over=False)["speed"] == 1.0
-        assert stage.message("state")["speed"] < 1.0
+    for worker in played(tick_s=0.0005):
+        assert worker.message("state", is_over=False)["speed"] == 1.0
+        assert worker.message("state")["speed"] < 1.0
 
 
 class Heap:
@@ -267,3 +269,29 @@ def test_whatever_is_said_the_world_goes_on() -> None:
             player._step()
     assert player._run.world.tick == 120
     assert pipe.count > 1200
+
+
+def test_a_view_has_what_does_not_move() -> None:
+    run = ScenarioRun(yard(), is_open=True)
+    view = msgspec.json.decode(msgspec.json.encode(world_view(run, "yard-1")))
+    world = run.world
+    assert view["run"] == "yard-1"
+    assert view["entities"]["names"] == world.entities.names
+    kinds = {view["entities"]["kind_names"][kind] for kind in view["entities"]["kinds"]}
+    assert kinds == {"player", "item", "sensor"}
+    assert view["clients"] == {"avatars": list(range(20)), "reach": [30.0, 20.0]}
+    assert [one["name"] for one in view["engines"]] == list(ENGINES)
+    assert [one["name"] for one in view["engines"] if one["live"]] == ["object"]
+    assert {one["name"]: one["lag_s"] for one in view["engines"]}["evolving-pes"] == 0.5
+    area = sum((r["x1"] - r["x0"]) * (r["y1"] - r["y0"]) for r in view["regions"])
+    assert len(view["regions"]) == 4
+    assert round(area) == round(world.map.width * world.map.height)
+    assert all(len(tile) == 6 for tile in view["map"]["tiles"])
+    assert len(view["map"]["tiles"]) == len(world.tiles)
+
+
+def test_roads_are_lanes_and_a_world_may_have_no_engines() -> None:
+    view = world_view(ScenarioRun(load_scenario("air").sized(players=3), is_open=True), "air-1")
+    assert view["engines"] == []
+    assert view["map"]["roads"]
+    assert all(len(road["points"]) == 2 for road in view["map"]["roads"])

@@ -44,7 +44,7 @@ def test_what_is_no_command_is_refused_with_a_hint(page: Any) -> None:
 
 @pytest.mark.soak
 def test_a_command_changes_the_world(page: Any) -> None:
-    page.get_by_label("Find somebody by name").fill("player5")
+    page.get_by_label("Find an entity by name").fill("player5")
     page.keyboard.press("Enter")
     speed = page.locator(".figures div", has_text="Speed").locator("dd")
     say(page, "travel player5")
@@ -140,7 +140,7 @@ def test_notes_of_others_come_as_they_happen(watched: Watched) -> None:
 
 @pytest.mark.soak
 def test_answers_are_read_out_and_the_console_folds(page: Any) -> None:
-    log = page.get_by_role("log", name="What was said")
+    log = page.get_by_role("log", name="Console output")
     expect(log).to_have_attribute("aria-live", "polite")
     fold = page.get_by_role("button", name="Console")
     fold.click()
@@ -174,7 +174,7 @@ def test_everything_is_reached_with_keys_alone(page: Any) -> None:
     expect(page.get_by_role("button", name="Say")).to_be_enabled()
     tab_to(page, page.get_by_role("application", name="Map of the world"))
     page.keyboard.press("+")
-    tab_to(page, page.get_by_label("Find somebody by name"))
+    tab_to(page, page.get_by_label("Find an entity by name"))
     page.keyboard.type("player6")
     page.keyboard.press("Enter")
     tab_to(page, page.get_by_role("button", name="Follow"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from rove.monitor.static import Files
+from rove.monitor.page_files import Files
 from tests.page.conftest import PATIENCE_MS, RunningMonitor, Watched, faults_of
 from tests.page.plain_monitor import PlainMonitor
 from tests.page.waiting import until
@@ -253,7 +253,7 @@ def test_a_telephone_does_not_scroll_sideways(watched: Watched) -> None:
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
 def test_axe_finds_nothing_wrong(watched: Watched, axe: str, scheme: str) -> None:
     page = watched.open(color_scheme=scheme)
-    page.get_by_label("Find somebody by name").fill("player1")
+    page.get_by_label("Find an entity by name").fill("player1")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="player1", exact=True)).to_be_visible()
     expect(page.get_by_role("table", name="Listens to")).to_be_visible()
@@ -262,7 +262,7 @@ def test_axe_finds_nothing_wrong(watched: Watched, axe: str, scheme: str) -> Non
     expect(page.locator(".console-line.is-ok")).to_be_visible()
     assert faults_of(page, axe) == []
     page.get_by_role("button", name="Table", exact=True).click()
-    expect(page.get_by_role("table", name="Everybody in the world")).to_be_visible()
+    expect(page.get_by_role("table", name="All entities of the world")).to_be_visible()
     assert faults_of(page, axe) == []
 
 

@@ -300,7 +300,7 @@ def test_one_cursor_for_all_and_a_period_that_can_be_chosen(graphs: Any) -> None
     expect(graphs.get_by_text("It has to end after it begins.")).to_be_visible()
     graphs.get_by_label("to", exact=True).fill("2020-01-01T01:00:00")
     graphs.get_by_role("button", name="Show").click()
-    empty = card(graphs, "Notifications sent").get_by_text("Nothing was recorded in this period")
+    empty = card(graphs, "Notifications sent").get_by_text("No data in this period")
     expect(empty).to_be_visible()
 
 

@@ -160,7 +160,7 @@ def test_subscriptions_are_searched(operations: Any) -> None:
         expect(subscriptions.locator("tbody tr")).to_have_count(1)
         expect(subscriptions.locator("tbody tr")).to_contain_text(topic)
     where.select_option("client")
-    expect(subscriptions).to_contain_text("No subscription fits")
+    expect(subscriptions).to_contain_text("No subscription matches")
     search.fill("onerror")
     expect(subscriptions.locator("tbody tr")).to_contain_text(TOPIC)
 
@@ -418,7 +418,7 @@ def test_policies_and_what_they_decide(watched: Watched, monitor: RunningMonitor
     search.fill("ICU")
     expect(table(page, "Policies at work")).to_have_count(1)
     search.fill("nobody")
-    expect(panel(page, "Policies")).to_contain_text("No policy fits")
+    expect(panel(page, "Policies")).to_contain_text("No policy matches")
 
 
 @pytest.mark.soak
@@ -484,7 +484,7 @@ def test_a_policy_at_work_is_seen(operations: Any, monitor: RunningMonitor) -> N
     with urllib.request.urlopen(urllib.request.Request(address, method="DELETE")) as answer:
         assert answer.status == 200
     expect(operations.locator(".ops-chosen")).to_contain_text("This policy is there no more.")
-    expect(panel(operations, "Policies")).to_contain_text("Nobody has a policy")
+    expect(panel(operations, "Policies")).to_contain_text("No policies")
 
 
 @pytest.mark.soak

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from rove.monitor.frames import ClientAreas, Motion
+from rove.monitor.motion_frames import ClientAreas, Motion
 from tests.effort import some
 from tests.page.conftest import PATIENCE_MS, PLAYERS, RunningMonitor, Shot, Watched
 from tests.page.plain_monitor import PlainMonitor
@@ -64,7 +64,7 @@ def is_drawn(page: Any) -> None:
 
 
 def select(page: Any, name: str) -> None:
-    page.get_by_label("Find somebody by name").fill(name)
+    page.get_by_label("Find an entity by name").fill(name)
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
 
@@ -170,7 +170,7 @@ def test_the_selected_is_described_and_what_it_listens_to(page: Any, shot: Shot)
     expect(rows.nth(2)).to_contain_text("tile")
     expect(page.get_by_text("What it really sees: 60.0 m × 40.0 m")).to_be_visible()
     page.get_by_role("button", name="Deselect").click()
-    expect(page.get_by_text("Nobody selected")).to_be_visible()
+    expect(page.get_by_text("Nothing selected")).to_be_visible()
 
 
 @pytest.mark.soak
@@ -272,7 +272,7 @@ def test_fingers_pinch(watched: Watched) -> None:
         touch("touchMove", apart)
     touch("touchEnd", 0)
     expect(page.locator(".scale-bar")).not_to_have_attribute("style", before)
-    expect(page.get_by_text("Nobody selected")).to_be_visible()
+    expect(page.get_by_text("Nothing selected")).to_be_visible()
 
 
 @pytest.mark.soak
@@ -290,14 +290,14 @@ def test_layers_are_remembered(page: Any) -> None:
 def test_the_table_tells_the_same(page: Any) -> None:
     is_drawn(page)
     page.get_by_role("button", name="Table", exact=True).click()
-    table = page.get_by_role("table", name="Everybody in the world")
+    table = page.get_by_role("table", name="All entities of the world")
     expect(table.get_by_role("row")).to_have_count(51)
     page.get_by_role("button", name="Next").click()
     expect(page.get_by_text("Page 2 of 2")).to_be_visible()
     page.get_by_label("Name contains").fill("player1")
     expect(table.get_by_role("row")).to_have_count(12)
     page.get_by_label("Kind").select_option("item")
-    expect(page.get_by_text("Nobody fits the filter")).to_be_visible()
+    expect(page.get_by_text("No entity matches the filter")).to_be_visible()
     page.get_by_label("Kind").select_option("player")
     table.get_by_role("button", name="player12").click()
     expect(page.get_by_role("heading", name="player12")).to_be_visible()

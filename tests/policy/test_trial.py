@@ -20,7 +20,7 @@ from rove.policy.trial import (
     TrialResult,
     read_line,
 )
-from rove.world.feeds.ward import ECG_WIDTH, ecg_png
+from rove.world.feeds.hospital import ECG_WIDTH, ecg_png
 from rove.world.runs.scenarios import SHIPPED
 
 ICU = (SHIPPED / "icu.policy").read_text(encoding="utf-8")

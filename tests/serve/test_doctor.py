@@ -390,4 +390,4 @@ def test_a_file_that_is_gone_is_found(tmp_path: Path) -> None:
     lake_of(tmp_path).unlink()
     (state, text), _ = files_found(tmp_path)
     assert state == "problem"
-    assert "is not to be found" in text
+    assert "was not found" in text

@@ -1,7 +1,7 @@
-"""`rove bench language`: how fast texts are read, and how fast bad ones are refused.
+"""`rove bench language`: how fast expressions are parsed, and how fast hostile ones are refused.
 
-Measured on W1 texts (see `rove.testing.workloads`), one core. sqlglot and lark are measured
-beside our parser where they are installed, on the same texts: they are what it was chosen over.
+Measured on expressions of W1 (see `rove.testing.workloads`), one core. If sqlglot and lark are
+installed, they parse the same expressions: our parser was chosen over them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ HOSTILE: dict[str, str] = {
     "unclosed-string": "a = '" + "x" * 8_000,
     "unclosed-backticks": "`" * 7_999,
 }
-"""Texts to be refused at once. Each is a kind of attack: length, depth, number, odd characters."""
+"""Expressions to refuse at once. Each is a kind of attack: length, depth, number, characters."""
 
 _LARK_GRAMMAR = r"""
     start: predicate (("AND"i | "OR"i) predicate)*
@@ -116,7 +116,7 @@ def _refuse(text: str) -> None:
         normalise(parse(text))
     except LanguageError:
         return
-    raise AssertionError("a hostile text was accepted")
+    raise AssertionError("a hostile expression was accepted")
 
 
 def _per_second(work: Callable[[], object], count: int = _TEXTS) -> float:

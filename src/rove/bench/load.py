@@ -1,14 +1,14 @@
-"""What every load is made of: a process of its own, clocks around the work, and what arrived when.
+"""Load for brokers: a process that publishes and subscribes, and what it measures.
 
-A suite describes jobs and how each is done, in a module of its own; `run` gives a job to a process
-that runs this module's `serve`, and waits for what it found. Broker and load are two processes on
-purpose: with two cores each has one, and the CPU time of either can be told apart. Publishers and
-subscribers are one process on purpose: a delay is the difference of two readings of one clock.
+A suite describes its load as *jobs* and declares one `Load` with a coroutine for each kind of job.
+`Load.run` starts a process, gives it the job, and waits for the outcome. Broker and load are two
+processes on purpose: with two cores each has one, and their CPU times can be told apart. Publishers
+and subscribers share a process on purpose: a delay is the difference of two readings of one clock.
 
-A `Watch` reads clocks right before the first publication and after the last notification has come,
-so that setting up does not count. CPU times are read from Linux's schedstat, to the nanosecond: a
-large message takes the broker a few milliseconds, and other clocks know tens of them. The time of
-a thread that ends meanwhile is lost; no broker that is measured here ends threads under load.
+A `Watch` reads clocks right before the first publication and after the last notification, so that
+setting up does not count. It reads CPU times from Linux's schedstat, to the nanosecond: a large
+message takes the broker a few milliseconds, and other clocks have a resolution of ten. The CPU time
+of a thread that ends meanwhile is lost; no broker that is measured here ends threads under load.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib
 import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar, Union
 
 import msgspec
 import numpy as np
@@ -38,44 +39,82 @@ Found = TypeVar("Found")
 # --- the process ------------------------------------------------------------------------------
 
 
-def run(module: str, job: object, found: type[Found], seconds_max: float) -> Found:
-    """Give a job to a process of its own that runs a module, and wait for what it found."""
-    done = subprocess.run(
-        [sys.executable, "-m", module],
-        input=msgspec.json.encode(job),
-        capture_output=True,
-        timeout=seconds_max,
-        check=False,
-    )
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        raise BrokerProcessError(lines[-1] if lines else f"the load ended with {done.returncode}")
-    return msgspec.msgpack.decode(done.stdout, type=found)
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What every load needs to know of its broker."""
+
+    port: int
+    pid: int
 
 
-def serve(
-    kind: Any, do: Callable[[Any], Coroutine[Any, Any, object]], seconds_max: Callable[[Any], float]
-) -> int:
-    """In that process: do the job on standard input, and write what it found."""
-    import uvloop
+class Outcome(msgspec.Struct, kw_only=True):
+    """What every load finds."""
 
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=kind)
-    allow_many_files()
-    try:
-        found = uvloop.run(carried_out(do(job), seconds_max(job)))
-    except BrokerProcessError as error:
-        print(error, file=sys.stderr)
-        return 1
-    answer = memoryview(msgspec.msgpack.encode(found))
-    # Piece by piece: of one large write after uvloop has run, one in fifteen was cut short here.
-    for begin in range(0, len(answer), _PIECE_BYTES):
-        sys.stdout.buffer.write(answer[begin : begin + _PIECE_BYTES])
-        sys.stdout.buffer.flush()
-    return 0
+    sent: int = 0
+    """Publications."""
+    expected: int = 0
+    """Notifications."""
+    received: int = 0
+    seconds: float = 0.0
+    """From the first publication to the last notification."""
+    broker_cpu_s: float = 0.0
+    children_cpu_s: float = 0.0
+    """The CPU time of the processes that the broker has started: matchers and workers."""
+    load_cpu_s: float = 0.0
+
+
+class Load(Generic[Found]):
+    """The load of one suite, in a process that `run` starts for each job."""
+
+    def __init__(
+        self,
+        module: str,
+        jobs: Mapping[type, Callable[[Any], Coroutine[Any, Any, Found]]],
+        found: type[Found],
+        seconds_max: Callable[[Any], float],
+    ) -> None:
+        """`module` must hold this object under the name `LOAD`."""
+        self._module = module
+        self._jobs = jobs
+        self._found = found
+        self._seconds_max = seconds_max
+
+    def run(self, job: object) -> Found:
+        """Do a job in a new process; BrokerProcessError if it fails."""
+        done = subprocess.run(
+            [sys.executable, "-m", "rove.bench.load", self._module],
+            input=msgspec.json.encode(job),
+            capture_output=True,
+            timeout=2 * self._seconds_max(job),
+            check=False,
+        )
+        if done.returncode:
+            lines = done.stderr.decode(errors="replace").strip().splitlines()
+            reason = lines[-1] if lines else f"the load ended with {done.returncode}"
+            raise BrokerProcessError(reason)
+        return msgspec.msgpack.decode(done.stdout, type=self._found)
+
+    def serve(self) -> int:
+        """In that process: do the job on standard input, and write the outcome."""
+        import uvloop
+
+        kinds: Any = Union[tuple(self._jobs)]  # noqa: UP007 - of a tuple
+        job = msgspec.json.decode(sys.stdin.buffer.read(), type=kinds)
+        allow_many_files()
+        try:
+            found = uvloop.run(carried_out(self._jobs[type(job)](job), self._seconds_max(job)))
+        except BrokerProcessError as error:
+            print(error, file=sys.stderr)
+            return 1
+        answer = memoryview(msgspec.msgpack.encode(found))
+        # After uvloop has run, one large write in fifteen was cut short here; pieces never were.
+        for begin in range(0, len(answer), _PIECE_BYTES):
+            sys.stdout.buffer.write(answer[begin : begin + _PIECE_BYTES])
+            sys.stdout.buffer.flush()
+        return 0
 
 
 async def carried_out(job: Coroutine[Any, Any, Found], seconds_max: float) -> Found:
-    """Do a job; what goes wrong in a callback ends it too."""
+    """Do a job; an exception in a callback ends it too."""
     faults: list[BaseException | str] = []
     task = asyncio.ensure_future(job)
 
@@ -90,25 +129,25 @@ async def carried_out(job: Coroutine[Any, Any, Found], seconds_max: float) -> Fo
     except asyncio.CancelledError:
         raise BrokerProcessError(str(faults[0] if faults else "the load was stopped")) from None
     except TimeoutError:
-        raise BrokerProcessError("the load did not come to an end in time") from None
+        raise BrokerProcessError("the load did not end in time") from None
 
 
 # --- clocks -----------------------------------------------------------------------------------
 
 
 def cpu_times(pid: int) -> dict[int, float]:
-    """Seconds that a process and all that it has started have used so far, each."""
+    """The CPU seconds of a process and of each process that it has started, by process id."""
     found: dict[int, float] = {}
     for one in family(pid):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
             tasks = Path(f"/proc/{one}/task").iterdir()
-            texts = [(task / "schedstat").read_text(encoding="ascii") for task in tasks]
-            found[one] = sum(int(text.split()[0]) for text in texts) / 1e9
+            lines = [(task / "schedstat").read_text(encoding="ascii") for task in tasks]
+            found[one] = sum(int(line.split()[0]) for line in lines) / 1e9
     return found
 
 
 class Watch:
-    """Reads clocks when it is made, and again when it is asked."""
+    """Reads clocks at its start, and again in each of its methods."""
 
     def __init__(self, pid: int) -> None:
         """`pid` is that of the broker."""
@@ -120,7 +159,7 @@ class Watch:
         self.start = time.perf_counter()
 
     def cpu_s(self) -> tuple[float, float]:
-        """What the broker has used, and what the processes that it has started have used."""
+        """The CPU time of the broker, and that of the processes that it has started."""
         used = {
             pid: seconds - self._before.get(pid, 0.0)
             for pid, seconds in cpu_times(self._pid).items()
@@ -128,7 +167,7 @@ class Watch:
         return used.pop(self._pid), sum(used.values())
 
     def load_cpu_s(self) -> float:
-        """What this process has used."""
+        """The CPU time of this process."""
         return time.process_time() - self._load_cpu_s
 
 
@@ -136,7 +175,7 @@ class Watch:
 
 
 class Notes:
-    """Which publication each notification was of, when it came, and how large all were."""
+    """The publication and the time of each notification, and the size of all of them."""
 
     def __init__(self) -> None:
         self.numbers = array("q")
@@ -144,12 +183,12 @@ class Notes:
         self.bytes = 0
 
     def add(self, number: int, came_at: float) -> None:
-        """One more has come."""
+        """Record one notification."""
         self.numbers.append(number)
         self.came_at.append(came_at)
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Forget all notifications."""
         del self.numbers[:], self.came_at[:]
         self.bytes = 0
 
@@ -181,9 +220,13 @@ def number_at(data: bytes, at: int) -> tuple[int, int]:
 
 
 def end_of_packet(data: bytes, begin: int = 0) -> int:
-    """Where the packet ends that begins there; behind the data if that cannot be told yet."""
+    """Where the packet ends that begins there; behind the data if its length is incomplete."""
     try:
         size, at = number_at(data, begin + 1)
     except IndexError:
         return len(data) + 1
     return at + size
+
+
+if __name__ == "__main__":
+    sys.exit(importlib.import_module(sys.argv[1]).LOAD.serve())

@@ -1,9 +1,8 @@
-"""Processes of their own for benchmarks, each on its cores.
+"""Processes for benchmarks, each bound to its cores.
 
-A process gets as many cores as it is told and no more, by affinity, and so does whatever it starts.
-It is asked by sending it a function of the asker's module and arguments; the answer or the error
-comes back, and it keeps a state between two questions. It is ended when the measuring is over,
-however that ends.
+A process and its children may use only the given cores (CPU affinity). To run something there, the
+benchmark sends a function of its own module with arguments and gets the result or the error; the
+process keeps a state between two calls. It is ended with the benchmark, however that ends.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _END_S: Final = 30.0
 
 
 class BenchError(RoveError):
-    """A process of the measuring failed."""
+    """A process of the benchmark failed."""
 
 
 def chosen_cores(count: int) -> list[int]:
@@ -55,9 +54,9 @@ class Process:
         try:
             is_fine, found = self._connection.recv()
         except EOFError:
-            raise BenchError("a process of the measuring has died") from None
+            raise BenchError("a process of the benchmark crashed") from None
         if not is_fine:
-            raise BenchError(f"a process of the measuring failed:\n{found}")
+            raise BenchError(f"a process of the benchmark failed:\n{found}")
         return found
 
     def ask(self, function: Callable[..., object], *arguments: object) -> Any:

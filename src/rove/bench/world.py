@@ -1,4 +1,4 @@
-"""`rove bench world`: how fast the world runs, what it keeps in memory, and what engines cost.
+"""`rove bench world`: how fast the world runs, how much memory it needs, and what engines cost.
 
 Names are `world.WHAT.PLAYERS…`:
 
@@ -7,12 +7,12 @@ Names are `world.WHAT.PLAYERS…`:
   half of the engines, and both must come to the same trace hash;
 - `memory`: what a process has beyond what it had with ten players; linear means that ten times the
   players take ten times the bytes;
-- `subscribing.DESIGN`: subscribe and unsubscribe operations beside those of resubscription, in an
-  open country where people walk far, and missing and stale replica-seconds beside;
+- `subscribing.DESIGN`: subscribe and unsubscribe operations compared with resubscription, in open
+  country where people walk far, and missing and stale replica-seconds;
 - `live`: over MQTT in real time, tile-based, with a broker and a process for each role
   (`rove.live.launcher`).
 
-Players wander in a town that grows with them, so that everybody sees as many others.
+The town grows with the number of players, so that each sees as many others.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from rove.bench.measure import Measure
 from rove.bench.processes import Process, chosen_cores, together
 from rove.errors import RoveError
 from rove.live.launcher import run_live
-from rove.world.engines.ensemble import Ensemble
-from rove.world.engines.registry import make_engine
+from rove.world.engines.ensemble import Ensemble, make_engine
 from rove.world.map.generation import generate
 from rove.world.runs.scenarios import EngineSettings, MapSettings, PeopleSettings, Scenario
 from rove.world.runs.simulation import World

@@ -65,9 +65,7 @@ COMMANDS: dict[str, Command] = {
     "bridge": Command("rove.cli.bridge", "connect topics of a broker with topics of Kafka"),
     "backtest": Command("rove.cli.pipeline.backtest", "say what a subscription would have brought"),
     "world": Command("rove.cli.world.command", "run a virtual world, and compare what tells of it"),
-    "monitor": Command(
-        "rove.cli.monitor.command", "show a world, its engines and a broker on a page"
-    ),
+    "monitor": Command("rove.cli.monitor", "show a world, its engines and a broker on a page"),
     "bench": Command("rove.cli.bench", "measure this machine"),
     "version": Command("rove.cli.version", "print the versions of rove, Python and the system"),
 }
@@ -123,7 +121,7 @@ def _dispatch(words: Sequence[str]) -> int:
             overview.print_help()
             return 0
         command = _load(name)
-        parser = _Parser(prog=f"rove {name}", description=_sentence(COMMANDS[name].summary))
+        parser = _ArgumentParser(prog=f"rove {name}", description=_sentence(COMMANDS[name].summary))
         command.configure(parser)
         _add_debug(parser)
         arguments = parser.parse_args(after)
@@ -151,7 +149,7 @@ def _load(name: str) -> ModuleType:
     raise UsageError(f"there is no command {name!r}; {advice}")
 
 
-class _Parser(argparse.ArgumentParser):
+class _ArgumentParser(argparse.ArgumentParser):
     """argparse that raises its complaints, and takes no shortened options.
 
     A script that gets away with `--js` today breaks when a second option begins like that.
@@ -164,11 +162,11 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see `{self.prog} --help`)")
 
 
-def _overview() -> _Parser:
+def _overview() -> _ArgumentParser:
     """The parser of everything before the command, whose help lists the commands."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
-    parser = _Parser(
+    parser = _ArgumentParser(
         prog="rove",
         usage="rove [--help] [--version] [--debug] COMMAND ...",
         description="A publish/subscribe broker for things that move.",

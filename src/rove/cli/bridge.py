@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rove.cli.common.connecting import URL_VARIABLE, add_trust_arguments, password_from, tls_with
+from rove.cli.common.arguments import CommandPart, add_json_flag, add_parts, run_part
+from rove.cli.common.connection import URL_VARIABLE, add_trust_arguments, password_from, tls_with
 from rove.cli.common.output import emit_json
-from rove.cli.common.parts import Part, add_parts, run_part
-from rove.cli.common.texts import add_json_flag
 from rove.errors import UsageError
 
 if TYPE_CHECKING:
@@ -152,8 +151,8 @@ def _show(
     sys.stdout.flush()
 
 
-PARTS: dict[str, Part] = {
-    "kafka": Part(
+PARTS: dict[str, CommandPart] = {
+    "kafka": CommandPart(
         "bring publications to topics of Kafka, and records to topics of the broker",
         _configure_kafka,
         _run_kafka,

@@ -8,8 +8,9 @@ import msgspec
 
 from rove.broker.limits import Limits
 from rove.broker.subscriptions.interest import expression_fault
+from rove.cli.common.arguments import add_json_flag
+from rove.cli.common.input import read_expression, read_object
 from rove.cli.common.output import emit_json, emit_rows
-from rove.cli.common.texts import add_json_flag, read_object, read_text
 from rove.lang import Description, check_schema, describe, parse
 from rove.lang.costs import Cost, cost_of
 
@@ -27,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the description of the text."""
-    text = read_text(arguments.text)
+    text = read_expression(arguments.text)
     subscription = parse(text)
     if arguments.schema is not None:
         check_schema(subscription, read_object(arguments.schema, "--schema"), text)

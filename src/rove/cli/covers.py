@@ -6,14 +6,14 @@ import argparse
 
 from rove.cli.common.output import EXIT_DONT_KNOW, EXIT_NO, EXIT_YES
 from rove.cli.common.relations import ask, configure_relation, show
-from rove.lang import Verdict, covers
+from rove.lang import ProofResult, covers
 
 _SAYS = {
-    Verdict.YES: "every publication that matches B matches A",
-    Verdict.NO: "this one matches B and not A",
-    Verdict.UNKNOWN: "neither a proof nor a counterexample was found",
+    ProofResult.YES: "every publication that matches B matches A",
+    ProofResult.NO: "this one matches B and not A",
+    ProofResult.UNKNOWN: "neither a proof nor a counterexample was found",
 }
-_EXITS = {Verdict.YES: EXIT_YES, Verdict.NO: EXIT_NO, Verdict.UNKNOWN: EXIT_DONT_KNOW}
+_EXITS = {ProofResult.YES: EXIT_YES, ProofResult.NO: EXIT_NO, ProofResult.UNKNOWN: EXIT_DONT_KNOW}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -81,8 +81,8 @@ def _show_beside_monitor(arguments: argparse.Namespace) -> None:
 
     The first time, the page takes a while: its world's loops are compiled. Nothing waits for it.
     """
-    from rove.demo.monitor import monitor_beside
-    from rove.monitor.process import MonitorProcessError
+    from rove.demo.companions import monitor_beside
+    from rove.monitor.monitor_process import MonitorProcessError
 
     with monitor_beside() as beside:
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rove.cli.common.findings import show
+from rove.cli.common.output import show_findings
 from rove.cli.config import add_options, load_for
 from rove.errors import RoveError
 from rove.serve.doctor import (
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Examine the machine and the configuration."""
-    return show(_examine(arguments), as_json=arguments.json)
+    return show_findings(_examine(arguments), as_json=arguments.json)
 
 
 def _examine(arguments: argparse.Namespace) -> Iterator[DoctorFinding]:

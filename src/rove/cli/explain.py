@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
+from rove.cli.common.arguments import add_json_flag
+from rove.cli.common.input import read_object, read_subscription
 from rove.cli.common.output import EXIT_DONT_KNOW, EXIT_NO, EXIT_YES, emit_json
-from rove.cli.common.texts import add_json_flag, read_object, read_subscription
 from rove.errors import UsageError
 from rove.lang import Explanation, explain
 
@@ -28,7 +29,7 @@ _VERDICTS = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rove explain`."""
-    from rove.cli.common.asking import add_http_arguments
+    from rove.cli.common.connection import add_http_arguments
 
     parser.add_argument(
         "text", nargs="?", help="a subscription, or - to read one from standard input"
@@ -89,9 +90,9 @@ def _lines(part: Explanation, indent: str) -> Iterator[str]:
 
 
 def _run_live(arguments: argparse.Namespace) -> int:
-    from rove.cli.common.asking import Broker
+    from rove.cli.common.connection import BrokerApi
 
-    found = Broker(arguments).ask("/explain", _question(arguments))
+    found = BrokerApi(arguments).ask("/explain", _question(arguments))
     if arguments.json:
         emit_json(found)
     else:
@@ -121,7 +122,7 @@ def _question(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _live_lines(found: dict[str, Any]) -> Iterator[str]:
-    from rove.cli.common.units import duration_text
+    from rove.cli.common.output import duration_text
     from rove.cli.ls import printable
 
     publication = found["publication"]

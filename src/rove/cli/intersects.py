@@ -6,12 +6,12 @@ import argparse
 
 from rove.cli.common.output import EXIT_NO, EXIT_YES
 from rove.cli.common.relations import ask, configure_relation, show
-from rove.lang import Verdict, intersects
+from rove.lang import ProofResult, intersects
 
 _SAYS = {
-    Verdict.YES: "this publication matches both",
-    Verdict.NO: "no publication matches both",
-    Verdict.UNKNOWN: "they may intersect; no example was found, and no proof that there is none",
+    ProofResult.YES: "this publication matches both",
+    ProofResult.NO: "no publication matches both",
+    ProofResult.UNKNOWN: "they may: neither an example nor a proof that there is none was found",
 }
 
 
@@ -24,4 +24,4 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the verdict; exit 1 only if they surely do not intersect."""
     answer = ask(intersects, arguments)
     show(answer, _SAYS, arguments.json)
-    return EXIT_NO if answer.verdict is Verdict.NO else EXIT_YES
+    return EXIT_NO if answer.verdict is ProofResult.NO else EXIT_YES

@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rove.cli.common.output import emit_json, emit_rows
-from rove.cli.common.parts import Part, add_parts, run_part
+from rove.cli.common.arguments import CommandPart, add_json_flag, add_parts, run_part
+from rove.cli.common.output import count_text, emit_json, emit_rows
 from rove.cli.common.progress import progress_bar
-from rove.cli.common.texts import add_json_flag
-from rove.cli.common.units import count_text
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,8 +38,8 @@ def _migrate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-PARTS: dict[str, Part] = {
-    "migrate": Part(
+PARTS: dict[str, CommandPart] = {
+    "migrate": CommandPart(
         "make a Delta table of a lake that an earlier Rove wrote", _configure_migrate, _migrate
     )
 }

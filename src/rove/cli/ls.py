@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
-from rove.cli.common.asking import Broker, add_http_arguments
-from rove.cli.common.output import emit_json, is_terminal
-from rove.cli.common.texts import add_json_flag
-from rove.cli.common.units import bytes_text, count_text, duration_text
+from rove.cli.common.arguments import add_json_flag
+from rove.cli.common.connection import BrokerApi, add_http_arguments
+from rove.cli.common.output import bytes_text, count_text, duration_text, emit_json, is_terminal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,7 +21,7 @@ POLICIES_MAX = 10_000
 """Policies that a broker shows; it has no pages of them."""
 
 
-class Column(NamedTuple):
+class ListColumn(NamedTuple):
     """A column: its title, and what it shows of an item."""
 
     title: str
@@ -47,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List, and say on stderr if that was not all."""
-    items, is_all = _items(Broker(arguments), arguments)
+    items, is_all = _items(BrokerApi(arguments), arguments)
     if arguments.json:
         emit_json(items)
         return 0
@@ -63,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _items(broker: Broker, arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
+def _items(broker: BrokerApi, arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
     """As many as were asked for, page by page; and whether there were no more."""
     if arguments.what == "matchers":
         matchers: list[dict[str, Any]] = broker.ask("/matchers")["matchers"]
@@ -84,7 +83,9 @@ def _items(broker: Broker, arguments: argparse.Namespace) -> tuple[list[dict[str
     return found, after is None
 
 
-def _policies(broker: Broker, arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
+def _policies(
+    broker: BrokerApi, arguments: argparse.Namespace
+) -> tuple[list[dict[str, Any]], bool]:
     query: dict[str, Any] = {"limit": max(0, min(POLICIES_MAX, arguments.limit))}
     if arguments.client is not None:
         query["client"] = arguments.client
@@ -108,65 +109,65 @@ def _policy_state(one: dict[str, Any]) -> str:
     return f"suspended, {duration_text(left_s)} left" if left_s > 0 else "at work"
 
 
-def _tally(title: str, name: str) -> Column:
-    return Column(title, lambda one: count_text(one["tally"][name]), True)
+def _tally(title: str, name: str) -> ListColumn:
+    return ListColumn(title, lambda one: count_text(one["tally"][name]), True)
 
 
-COLUMNS: dict[str, tuple[Column, ...]] = {
+COLUMNS: dict[str, tuple[ListColumn, ...]] = {
     "clients": (
-        Column("client", lambda one: one["client"]),
-        Column("user", lambda one: one["user"] or "–"),
-        Column("state", lambda one: "connected" if one["connected"] else "away"),
-        Column("for", lambda one: _ago(one, "since"), True),
-        Column("MQTT", lambda one: one["version"]),
-        Column("subscriptions", lambda one: count_text(one["subscriptions"]), True),
-        Column("queued", lambda one: count_text(one["queue_messages"]), True),
-        Column("in flight", lambda one: count_text(one["inflight"]), True),
-        Column("from", lambda one: one["address"] or ""),
+        ListColumn("client", lambda one: one["client"]),
+        ListColumn("user", lambda one: one["user"] or "–"),
+        ListColumn("state", lambda one: "connected" if one["connected"] else "away"),
+        ListColumn("for", lambda one: _ago(one, "since"), True),
+        ListColumn("MQTT", lambda one: one["version"]),
+        ListColumn("subscriptions", lambda one: count_text(one["subscriptions"]), True),
+        ListColumn("queued", lambda one: count_text(one["queue_messages"]), True),
+        ListColumn("in flight", lambda one: count_text(one["inflight"]), True),
+        ListColumn("from", lambda one: one["address"] or ""),
     ),
     "subscriptions": (
-        Column("number", lambda one: str(one["number"]), True),
-        Column("client", lambda one: one["client"]),
-        Column("topic", lambda one: one["topic"]),
-        Column("filter", lambda one: one["filter"] or "–"),
-        Column("evolve", lambda one: one["evolve"] or "–"),
-        Column("engine", lambda one: one["engine"]),
-        Column("QoS", lambda one: str(one["qos"]), True),
-        Column("for", lambda one: _ago(one, "accepted_at"), True),
+        ListColumn("number", lambda one: str(one["number"]), True),
+        ListColumn("client", lambda one: one["client"]),
+        ListColumn("topic", lambda one: one["topic"]),
+        ListColumn("filter", lambda one: one["filter"] or "–"),
+        ListColumn("evolve", lambda one: one["evolve"] or "–"),
+        ListColumn("engine", lambda one: one["engine"]),
+        ListColumn("QoS", lambda one: str(one["qos"]), True),
+        ListColumn("for", lambda one: _ago(one, "accepted_at"), True),
     ),
     "queues": (
-        Column("client", lambda one: one["client"]),
-        Column("state", lambda one: "connected" if one["connected"] else "away"),
-        Column("queued", lambda one: count_text(one["queue_messages"]), True),
-        Column("size", lambda one: bytes_text(one["queue_bytes"]), True),
-        Column("oldest", lambda one: duration_text(one["oldest_s"]), True),
-        Column("in flight", lambda one: count_text(one["inflight"]), True),
+        ListColumn("client", lambda one: one["client"]),
+        ListColumn("state", lambda one: "connected" if one["connected"] else "away"),
+        ListColumn("queued", lambda one: count_text(one["queue_messages"]), True),
+        ListColumn("size", lambda one: bytes_text(one["queue_bytes"]), True),
+        ListColumn("oldest", lambda one: duration_text(one["oldest_s"]), True),
+        ListColumn("in flight", lambda one: count_text(one["inflight"]), True),
     ),
     "matchers": (
-        Column("matcher", lambda one: str(one["number"]), True),
-        Column("role", lambda one: one["role"]),
-        Column("process", lambda one: str(one["pid"] or "–"), True),
-        Column("idle", lambda one: f"{one['idle_share']:.0%}", True),
-        Column("subscriptions", lambda one: count_text(one["subscriptions"]), True),
-        Column("cells", lambda one: count_text(one["cells"]), True),
-        Column("messages/s", lambda one: count_text(one["messages_per_s"]), True),
-        Column("messages", lambda one: count_text(one["messages"]), True),
+        ListColumn("matcher", lambda one: str(one["number"]), True),
+        ListColumn("role", lambda one: one["role"]),
+        ListColumn("process", lambda one: str(one["pid"] or "–"), True),
+        ListColumn("idle", lambda one: f"{one['idle_share']:.0%}", True),
+        ListColumn("subscriptions", lambda one: count_text(one["subscriptions"]), True),
+        ListColumn("cells", lambda one: count_text(one["cells"]), True),
+        ListColumn("messages/s", lambda one: count_text(one["messages_per_s"]), True),
+        ListColumn("messages", lambda one: count_text(one["messages"]), True),
     ),
     "policies": (
-        Column("client", lambda one: one["client_id"]),
-        Column("of", lambda one: one["topic_filter"] or "the session"),
-        Column("state", _policy_state),
-        Column("for", lambda one: _ago(one, "set_at"), True),
+        ListColumn("client", lambda one: one["client_id"]),
+        ListColumn("of", lambda one: one["topic_filter"] or "the session"),
+        ListColumn("state", _policy_state),
+        ListColumn("for", lambda one: _ago(one, "set_at"), True),
         _tally("calls", "calls"),
         _tally("passed", "passed"),
         _tally("changed", "changed"),
         _tally("dropped", "dropped"),
-        Column("stopped", lambda one: count_text(sum(one["tally"]["stopped"].values())), True),
-        Column("waiting", lambda one: count_text(one["waiting"]), True),
-        Column("in", lambda one: bytes_text(one["tally"]["bytes_in"]), True),
-        Column("out", lambda one: bytes_text(one["tally"]["bytes_out"]), True),
-        Column("CPU", lambda one: f"{one['tally']['cpu_s'] * 1000:,.0f} ms", True),
-        Column("last trouble", lambda one: one["last_trouble"] or "–"),
+        ListColumn("stopped", lambda one: count_text(sum(one["tally"]["stopped"].values())), True),
+        ListColumn("waiting", lambda one: count_text(one["waiting"]), True),
+        ListColumn("in", lambda one: bytes_text(one["tally"]["bytes_in"]), True),
+        ListColumn("out", lambda one: bytes_text(one["tally"]["bytes_out"]), True),
+        ListColumn("CPU", lambda one: f"{one['tally']['cpu_s'] * 1000:,.0f} ms", True),
+        ListColumn("last trouble", lambda one: one["last_trouble"] or "–"),
     ),
 }
 NOTHING = {
@@ -178,13 +179,13 @@ NOTHING = {
 }
 
 
-def _draw(columns: tuple[Column, ...], items: Iterable[dict[str, Any]]) -> None:
+def _draw(columns: tuple[ListColumn, ...], items: Iterable[dict[str, Any]]) -> None:
     from rich.console import Console
 
     Console().print(table_of(columns, items))
 
 
-def table_of(columns: tuple[Column, ...], items: Iterable[dict[str, Any]]) -> Table:
+def table_of(columns: tuple[ListColumn, ...], items: Iterable[dict[str, Any]]) -> Table:
     """As a terminal shows it."""
     from rich import box
     from rich.table import Table
@@ -199,7 +200,7 @@ def table_of(columns: tuple[Column, ...], items: Iterable[dict[str, Any]]) -> Ta
     return table
 
 
-def plain_lines(columns: tuple[Column, ...], items: Iterable[dict[str, Any]]) -> list[str]:
+def plain_lines(columns: tuple[ListColumn, ...], items: Iterable[dict[str, Any]]) -> list[str]:
     """The same for a pipe: columns between two spaces, no colours, nothing cut off."""
     rows = [[column.title for column in columns]]
     rows += [[printable(column.shown(item)) for column in columns] for item in items]
@@ -207,7 +208,7 @@ def plain_lines(columns: tuple[Column, ...], items: Iterable[dict[str, Any]]) ->
     return [_line(columns, row, widths) for row in rows]
 
 
-def _line(columns: tuple[Column, ...], row: list[str], widths: list[int]) -> str:
+def _line(columns: tuple[ListColumn, ...], row: list[str], widths: list[int]) -> str:
     cells = [
         cell.rjust(width) if column.is_number else cell.ljust(width)
         for column, cell, width in zip(columns, row, widths, strict=True)

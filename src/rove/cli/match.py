@@ -24,8 +24,8 @@ from typing import IO, Protocol
 import msgspec
 
 from rove.base.files import replacing
+from rove.cli.common.input import STDIN, opened
 from rove.cli.common.progress import watched_lines
-from rove.cli.common.texts import STDIN, opened
 from rove.errors import UsageError
 from rove.lang import LanguageError
 from rove.lang.replay import (

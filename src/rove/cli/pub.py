@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rove.cli.common.connecting import add_connection_arguments, named_values, open_client
+from rove.cli.common.arguments import add_json_flag
+from rove.cli.common.connection import add_connection_arguments, named_values, open_client
+from rove.cli.common.input import STDIN, opened
 from rove.cli.common.output import emit_json
 from rove.cli.common.progress import watched_lines
-from rove.cli.common.texts import STDIN, add_json_flag, opened
 from rove.errors import UsageError
 
 if TYPE_CHECKING:

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rove.cli.common.connecting import add_connection_arguments, named_values, open_client
+from rove.cli.common.arguments import add_json_flag
+from rove.cli.common.connection import add_connection_arguments, named_values, open_client
+from rove.cli.common.input import read_expression, read_policy
 from rove.cli.common.output import emit_json
-from rove.cli.common.texts import add_json_flag, read_policy, read_text
 
 if TYPE_CHECKING:
     from rove.client import Notification, Subscription
@@ -77,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _subscribe(arguments: argparse.Namespace, printer: _Printer) -> None:
-    text = None if arguments.filter is None else read_text(arguments.filter)
+    text = None if arguments.filter is None else read_expression(arguments.filter)
     policy = None if arguments.policy is None else read_policy(arguments.policy)
     me = {name: _value(written) for name, written in named_values(arguments.me, "--me").items()}
     async with open_client(arguments) as client:

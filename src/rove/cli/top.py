@@ -15,11 +15,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rove.cli.common.asking import Broker, add_http_arguments
-from rove.cli.common.output import emit_json, is_terminal
-from rove.cli.common.texts import add_json_flag
-from rove.cli.common.units import bytes_text, count_text, duration_text
-from rove.cli.ls import COLUMNS, Column, plain_lines, table_of
+from rove.cli.common.arguments import add_json_flag
+from rove.cli.common.connection import BrokerApi, add_http_arguments
+from rove.cli.common.output import bytes_text, count_text, duration_text, emit_json, is_terminal
+from rove.cli.ls import COLUMNS, ListColumn, plain_lines, table_of
 from rove.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ REARRANGED = 3
 Metrics = dict[str, float]
 
 
-class Sample(NamedTuple):
+class MetricsSample(NamedTuple):
     """What `/metrics` said, and when."""
 
     at: float
@@ -41,12 +40,12 @@ class Sample(NamedTuple):
     """What `/matchers` said, if there is anything to show."""
 
 
-class Measure(NamedTuple):
+class ScreenLine(NamedTuple):
     """One line of the screen: what it is called, and what of two samples it shows."""
 
     name: str
     title: str
-    value: Callable[[Sample, Sample], float]
+    value: Callable[[MetricsSample, MetricsSample], float]
     shown: Callable[[float], str] = count_text
 
 
@@ -64,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Show until interrupted, or once."""
     if not 0.05 <= arguments.interval <= 3600:
         raise UsageError("--interval takes seconds from 0.05 to 3600")
-    broker = Broker(arguments)
+    broker = BrokerApi(arguments)
     if arguments.json and not arguments.once:
         raise UsageError("--json goes with --once")
     if arguments.once or not is_terminal():
@@ -74,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _once(broker: Broker, arguments: argparse.Namespace) -> None:
+def _once(broker: BrokerApi, arguments: argparse.Namespace) -> None:
     first = _sample(broker)
     time.sleep(arguments.interval)
     last = _sample(broker)
@@ -96,10 +95,10 @@ def _once(broker: Broker, arguments: argparse.Namespace) -> None:
             sys.stdout.writelines(["\n", *plain_lines(REARRANGEMENTS, past)])
 
 
-def _sample(broker: Broker) -> Sample:
+def _sample(broker: BrokerApi) -> MetricsSample:
     text = broker.text("/metrics")
     at, metrics = time.monotonic(), read_metrics(text.splitlines())
-    return Sample(at, metrics, matchers_of(broker.ask) if "matchers" in metrics else None)
+    return MetricsSample(at, metrics, matchers_of(broker.ask) if "matchers" in metrics else None)
 
 
 def matchers_of(ask: Callable[[str], Any]) -> dict[str, Any] | None:
@@ -122,8 +121,8 @@ def read_metrics(lines: Iterable[str]) -> Metrics:
 # --- what is shown --------------------------------------------------------------------------------
 
 
-def _rate(*names: str) -> Callable[[Sample, Sample], float]:
-    def rate(first: Sample, last: Sample) -> float:
+def _rate(*names: str) -> Callable[[MetricsSample, MetricsSample], float]:
+    def rate(first: MetricsSample, last: MetricsSample) -> float:
         grown = sum(
             last.metrics.get(f"{name}_total", 0.0) - first.metrics.get(f"{name}_total", 0.0)
             for name in names
@@ -134,7 +133,7 @@ def _rate(*names: str) -> Callable[[Sample, Sample], float]:
     return rate
 
 
-def _now(name: str) -> Callable[[Sample, Sample], float]:
+def _now(name: str) -> Callable[[MetricsSample, MetricsSample], float]:
     return lambda _first, last: last.metrics.get(name, 0.0)
 
 
@@ -153,29 +152,29 @@ DROPS = (
 BAD = ("dropped_per_s", "faults", "policies_suspended")
 """What is red unless it is 0."""
 MEASURES = (
-    Measure("publications_per_s", "publications/s", _rate("publications_received")),
-    Measure("notifications_per_s", "notifications/s", _rate("notifications_sent")),
-    Measure("dropped_per_s", "dropped/s", _rate(*DROPS)),
-    Measure("received_bytes_per_s", "received", _rate("bytes_received"), _per_second),
-    Measure("sent_bytes_per_s", "sent", _rate("bytes_sent"), _per_second),
-    Measure("connections", "connections", _now("connections_open")),
-    Measure("sessions_away", "sessions away", _now("sessions_away")),
-    Measure("subscriptions", "subscriptions", _now("subscriptions")),
-    Measure("queued_messages", "queued", _now("queued_messages")),
-    Measure("queued_bytes", "queued bytes", _now("queued_bytes"), bytes_text),
-    Measure("inflight_messages", "in flight", _now("inflight_messages")),
-    Measure("commit_backlog_bytes", "waits for disk", _now("commit_backlog_bytes"), bytes_text),
-    Measure("faults", "faults", _now("faults_total")),
+    ScreenLine("publications_per_s", "publications/s", _rate("publications_received")),
+    ScreenLine("notifications_per_s", "notifications/s", _rate("notifications_sent")),
+    ScreenLine("dropped_per_s", "dropped/s", _rate(*DROPS)),
+    ScreenLine("received_bytes_per_s", "received", _rate("bytes_received"), _per_second),
+    ScreenLine("sent_bytes_per_s", "sent", _rate("bytes_sent"), _per_second),
+    ScreenLine("connections", "connections", _now("connections_open")),
+    ScreenLine("sessions_away", "sessions away", _now("sessions_away")),
+    ScreenLine("subscriptions", "subscriptions", _now("subscriptions")),
+    ScreenLine("queued_messages", "queued", _now("queued_messages")),
+    ScreenLine("queued_bytes", "queued bytes", _now("queued_bytes"), bytes_text),
+    ScreenLine("inflight_messages", "in flight", _now("inflight_messages")),
+    ScreenLine("commit_backlog_bytes", "waits for disk", _now("commit_backlog_bytes"), bytes_text),
+    ScreenLine("faults", "faults", _now("faults_total")),
 )
 POLICY_MEASURES = (
-    Measure("policies", "policies", _now("policies")),
-    Measure("policies_suspended", "policies suspended", _now("policies_suspended")),
-    Measure("policy_calls_per_s", "policy calls/s", _rate("policy_calls")),
-    Measure("policy_cores", "cores for policies", _rate("policy_cpu_seconds"), "{:.2f}".format),
+    ScreenLine("policies", "policies", _now("policies")),
+    ScreenLine("policies_suspended", "policies suspended", _now("policies_suspended")),
+    ScreenLine("policy_calls_per_s", "policy calls/s", _rate("policy_calls")),
+    ScreenLine("policy_cores", "cores for policies", _rate("policy_cpu_seconds"), "{:.2f}".format),
 )
 
 
-def measures_of(sample: Sample) -> tuple[Measure, ...]:
+def measures_of(sample: MetricsSample) -> tuple[ScreenLine, ...]:
     """What there is to show of a broker."""
     return MEASURES + POLICY_MEASURES if "policies" in sample.metrics else MEASURES
 
@@ -194,12 +193,12 @@ MATCHERS = tuple(
     one for one in COLUMNS["matchers"] if one.title not in ("process", "cells", "messages")
 )
 REARRANGEMENTS = (
-    Column("ago", lambda one: duration_text(max(0.0, time.time() - one["at"])), True),
-    Column("what", lambda one: one["kind"]),
-    Column("took", lambda one: f"{one['duration_s'] * 1000:,.0f} ms", True),
-    Column("processes", lambda one: str(one["matchers"]), True),
-    Column("moved", lambda one: count_text(one["moved"]), True),
-    Column("why", _why),
+    ListColumn("ago", lambda one: duration_text(max(0.0, time.time() - one["at"])), True),
+    ListColumn("what", lambda one: one["kind"]),
+    ListColumn("took", lambda one: f"{one['duration_s'] * 1000:,.0f} ms", True),
+    ListColumn("processes", lambda one: str(one["matchers"]), True),
+    ListColumn("moved", lambda one: count_text(one["moved"]), True),
+    ListColumn("why", _why),
 )
 
 
@@ -212,7 +211,7 @@ class Screen:
             one.name: deque(maxlen=HISTORY) for one in MEASURES + POLICY_MEASURES
         }
 
-    def drawn(self, first: Sample, last: Sample) -> RenderableType:
+    def drawn(self, first: MetricsSample, last: MetricsSample) -> RenderableType:
         """The screen after one more look."""
         from rich import box
         from rich.console import Group
@@ -272,7 +271,7 @@ def sparkline(values: Iterable[float]) -> str:
     return "".join(BARS[round(max(0.0, value) / highest * last)] for value in listed)
 
 
-def _watch(broker: Broker, interval_s: float) -> None:
+def _watch(broker: BrokerApi, interval_s: float) -> None:
     from rich.live import Live
 
     screen = Screen(broker.url)

@@ -12,7 +12,7 @@ from typing import Any
 
 from rove.cli.common.arguments import port_number
 from rove.cli.config import add_options, load_for
-from rove.cli.monitor.command import DATABASE_VARIABLE, DEFAULT_PORT
+from rove.cli.monitor import DATABASE_VARIABLE, DEFAULT_PORT
 from rove.errors import RoveError, UsageError
 from rove.serve.logs import events, install
 from rove.serve.server import Server
@@ -81,7 +81,7 @@ async def _serve(server: Server, arguments: argparse.Namespace) -> None:
 
 async def _watched(server: Server, port: int, stopping: asyncio.Event) -> None:
     """Until the broker stops, with a monitor beside it; it does without, if that cannot be."""
-    from rove.monitor.process import MonitorProcess, MonitorProcessError
+    from rove.monitor.monitor_process import MonitorProcess, MonitorProcessError
 
     listen = server.config.listen
     host = "127.0.0.1" if listen.http_host in WILDCARDS else listen.http_host

@@ -27,8 +27,8 @@ from rich.table import Table
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 from rich.text import Text
 
+from rove.demo.companions import SparkBeside
 from rove.demo.scripted_broker import ScriptedBroker
-from rove.demo.spark import SparkBeside
 from rove.lang.replay import ReplayedNotification
 from rove.testing.workloads import City, Reading
 

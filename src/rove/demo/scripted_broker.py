@@ -1,9 +1,8 @@
-"""A broker on a stage: real sockets, real clients, and a clock that the play moves.
+"""A broker with a clock that the caller sets: real sockets, real clients, scripted time.
 
-For demonstrations and for comparing a broker with the language itself: what is published at which
-moment is decided by the caller, and what comes out depends on nothing else. Everything runs in
-this process; a publication costs about a millisecond, most of it waiting for its acknowledgement
-before time moves on.
+For demonstrations and for comparing a broker with the language: the caller decides when everything
+is published, and the output depends on nothing else. Everything runs in this process; a publication
+costs about a millisecond, most of it waiting for its acknowledgement before time moves on.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from rove.lang.parser import parse
 from rove.match.cell import Cell, CellMatches, CellSubscription
 from rove.match.designs.design import parse_evolve
 from rove.match.matcher import EXACT, Work
-from rove.match.ranked.ranks import RankedDelivery
+from rove.match.results import RankedDelivery
 
 
 class CellRow:

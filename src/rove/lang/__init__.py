@@ -1,9 +1,9 @@
-"""The subscription language: one text for Boolean, evolving, following and ranked interest.
+"""The subscription language: filter expressions for fixed, evolving, following and ranked interest.
 
-    text ──parse──▶ tree ──normalise──▶ normal form ──▶ indexes, covers, intersects
-                     │ │                     └──canonical──▶ canonical text
-                     │ └──to_text──▶ text
-                     └──matches, explain──▶ the oracle, which judges everything else
+    expression ──parse──▶ tree ──normalise──▶ normal form ──▶ indexes, covers, intersects
+                           │ │                     └──canonical──▶ canonical expression
+                           │ └──to_text──▶ expression
+                           └──matches, explain──▶ the oracle, against which the rest is tested
 
 This room imports nothing of Rove's, does no I/O, reads no clock and needs no NumPy. The
 specification is `docs/language.md`; the limits are in `rove.lang.limits`.
@@ -11,7 +11,7 @@ specification is `docs/language.md`; the limits are in `rove.lang.limits`.
 
 from __future__ import annotations
 
-from rove.lang.algebra import Answer, Verdict, covers, intersects
+from rove.lang.algebra import Answer, ProofResult, covers, intersects
 from rove.lang.attributes import selected
 from rove.lang.canonical_form import canonical, canonical_text
 from rove.lang.cases import Witness
@@ -22,25 +22,25 @@ from rove.lang.normal_form import Conjunction, NormalForm, normalise
 from rove.lang.oracle import matches, score_of, truth
 from rove.lang.parser import parse
 from rove.lang.printer import to_text
-from rove.lang.replay import Delivery, RankedWindow
+from rove.lang.replay import RankedWindow, WindowDelivery
 from rove.lang.tree import Subscription
 from rove.lang.values import admit
 
 __all__ = [
     "Answer",
     "Conjunction",
-    "Delivery",
     "Description",
     "Explanation",
     "LanguageError",
     "LimitError",
     "NormalForm",
+    "ProofResult",
     "PublicationError",
     "RankedWindow",
     "Schema",
     "Subscription",
     "TextError",
-    "Verdict",
+    "WindowDelivery",
     "Witness",
     "admit",
     "canonical",

@@ -1,6 +1,6 @@
 """What would be right: the last line of a refusal.
 
-The parser knows what it expected. This module looks at what stands there instead and guesses
+The parser has what it expected. This module looks at what was written instead and guesses
 what its writer meant: another language's sign, a typographic quote, a decimal comma, a
 misspelt keyword. Only texts that are already refused come here, so it may take its time.
 """
@@ -19,25 +19,25 @@ LITERALS: Final = "a list holds numbers, strings in single quotes, or TRUE and F
 PARTS: Final = "SELECT comes first and takes * or names; WHERE comes once, before the condition"
 _COMPARE: Final = "compare the value with =, <, BETWEEN, …"
 
-_STRAIGHT_QUOTES: Final = "strings stand in straight single quotes: 'text'"
-_ODD_NAMES: Final = "a name with such a character stands in backticks"
+_STRAIGHT_QUOTES: Final = "write strings in straight single quotes: 'text'"
+_ODD_NAMES: Final = "write a name with such a character in backticks"
 _NO_REGEX: Final = "there are no regular expressions; LIKE, startswith, endswith, contains exist"
 _SIGNS: Final = {
     "&": "write AND",
     "|": "write OR",
     "!": "write NOT, or != between two values",
-    '"': "strings stand in single quotes, odd names in backticks",
+    '"': "write strings in single quotes, unusual names in backticks",
     "'": "the string is not closed; a quote inside a string is written twice",
     "`": "the name is not closed, or empty",
-    "[": "lists stand in parentheses; nothing reaches into an array",
-    "]": "lists stand in parentheses",
+    "[": "write lists in parentheses; nothing reaches into an array",
+    "]": "write lists in parentheses",
     "{": "write the value itself, without braces",
     "}": "write the value itself, without braces",
     "%": "there is no remainder; % belongs into a LIKE pattern",
     "^": "powers are written pow(a, 2)",
     "~": _NO_REGEX,
     "#": "comments start with --",
-    ";": "one text is one subscription; leave the semicolon out",
+    ";": "one expression is one subscription; leave the semicolon out",
     "\\": "there are no escapes; a quote inside a string is written twice",
     **dict.fromkeys(":?$@", "there are no parameters; write the value itself"),
     **dict.fromkeys("‘’‚‛“”„‟«»´", _STRAIGHT_QUOTES),
@@ -73,9 +73,9 @@ _WORDS: Final = {
     **{name.upper(): f"write {name}(attribute, 'text')" for name in TEXT_TESTS},
     **dict.fromkeys(("EXISTS", "EXIST", "MISSING"), "write IS NOT NULL or IS NULL"),
     **dict.fromkeys(("EQ", "EQUALS", "EQUAL"), "write ="),
-    "JOIN": "a subscription sees one publication at a time",
-    "GROUP": "a subscription sees one publication at a time",
-    "HAVING": "a subscription sees one publication at a time; write AND",
+    "JOIN": "a subscription is matched with one publication at a time",
+    "GROUP": "a subscription is matched with one publication at a time",
+    "HAVING": "a subscription is matched with one publication at a time; write AND",
 }
 _FUNCTIONS: Final = {
     "max": "greatest",
@@ -102,10 +102,10 @@ def about_sign(before: str, token: str, after: str, *, touching: bool) -> str | 
     if touching and _is_number(before) and (is_name(token) or _is_number(token)):
         return (
             "a number is digits with perhaps a point and an exponent; "
-            "a name that starts with a digit stands in backticks"
+            "write a name that starts with a digit in backticks"
         )
     if token == "." or (touching and token.startswith(".") and is_name(before)):
-        return "dots join names, without spaces; a name of digits stands in backticks"
+        return "dots join names, without spaces; write a name of digits in backticks"
     if token == ")" and before in ("(", ","):
         return "there is nothing between the parentheses" if before == "(" else "one comma too many"
     return None
@@ -165,7 +165,7 @@ def about_rest(before: str, token: str) -> str:
     if keyword in ("WHERE", "SELECT"):
         return PARTS
     if keyword == "NOT":
-        return "NOT stands before a condition, or before BETWEEN, IN and LIKE"
+        return "write NOT before a condition, or before BETWEEN, IN and LIKE"
     if token == ")":
         return "no parenthesis is open here"
     if token == "," and _is_number(before):
@@ -173,7 +173,7 @@ def about_rest(before: str, token: str) -> str:
     if token in _COMPARATORS:
         return "compare two values at a time: 1 < a AND a < 5"
     if before.lower() in (*NAMES, *TEXT_TESTS):
-        return f"the arguments of {before.lower()} stand in parentheses"
+        return f"write the arguments of {before.lower()} in parentheses"
     if token.upper() in _WORDS:
         return _WORDS[token.upper()]
     quote = "; a quote inside a string is written twice" if before[-1:] == "'" else ""

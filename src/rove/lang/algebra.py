@@ -15,7 +15,7 @@ has checked. The other two answers are proofs by exclusion. What neither can be 
 notification is lost to it.
 
 Evolving subscriptions are compared over a stated interval of `t`, both with the same `t`, and
-an answer speaks of every moment in it. `me.` variables of two subscribers are unrelated,
+an answer holds for every moment in it. `me.` variables of two subscribers are unrelated,
 unless `same_subscriber` says that both texts belong to one. Then the answer speaks of every state
 whose numbers are no larger than `STATE_MAX`: beyond it, `me.x - 3` may overflow where `me.x - 2`
 does not, and no box would ever cover a smaller one. A ranked subscription is taken
@@ -49,7 +49,7 @@ _STATES = ValueSet(
 )
 
 
-class Verdict(Enum):
+class ProofResult(Enum):
     YES = "yes"
     NO = "no"
     UNKNOWN = "don't know"
@@ -58,7 +58,7 @@ class Verdict(Enum):
 class Answer(msgspec.Struct, frozen=True):
     """The verdict and, where it was found by example, the example."""
 
-    verdict: Verdict
+    verdict: ProofResult
     witness: Witness | None = None
     reason: str | None = None
     """Why it is not known, if it is not."""
@@ -80,8 +80,8 @@ def intersects(
         everything = _everything(during, (a, b) if same_subscriber else ())
         witness = seeker.find(_common(everything, _wanted(a), _wanted(b), seeker))
     except Undecided as undecided:
-        return Answer(Verdict.UNKNOWN, reason=str(undecided))
-    return Answer(Verdict.NO) if witness is None else Answer(Verdict.YES, witness)
+        return Answer(ProofResult.UNKNOWN, reason=str(undecided))
+    return Answer(ProofResult.NO) if witness is None else Answer(ProofResult.YES, witness)
 
 
 def covers(
@@ -104,14 +104,14 @@ def covers(
         cases = [c for one in wanted for c in _left_over(everything.within(one), taken, seeker)]
         witness = seeker.find(cases)
     except Undecided as undecided:
-        return Answer(Verdict.UNKNOWN, reason=str(undecided))
+        return Answer(ProofResult.UNKNOWN, reason=str(undecided))
     if witness is not None:
-        return Answer(Verdict.NO, witness)
+        return Answer(ProofResult.NO, witness)
     if rank_decides and wanted:
         return Answer(
-            Verdict.UNKNOWN, reason="what is left out for want of rank, the stream decides"
+            ProofResult.UNKNOWN, reason="what is left out for want of rank, the stream decides"
         )
-    return Answer(Verdict.YES)
+    return Answer(ProofResult.YES)
 
 
 def _normalising(conjunctions: Sequence[Conjunction]) -> int:

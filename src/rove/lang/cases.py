@@ -439,7 +439,7 @@ class WitnessSearch:
             raise Undecided(f"more than {PROOF_WORK_MAX:,} parts to look at")
 
     def look_at(self, parts: int) -> None:
-        """Count parts that somebody else looks at for this search."""
+        """Count parts that another function examines for this search."""
         try:
             self.work.spend(parts)
         except StepBudgetSpent:

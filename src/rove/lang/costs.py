@@ -189,7 +189,7 @@ class _Computing:
 
 
 def _patterns_cost(conjunctions: Iterable[Conjunction]) -> int:
-    """Each pattern once, whoever asks for it; characters where most patterns are tried on them."""
+    """Each pattern once, wherever it occurs; characters where most patterns are tried on them."""
     by_source: dict[object, set[tuple[ValueNode, Pattern]]] = {}
     for subject, allowed in _patterned(conjunctions):
         found = by_source.setdefault(_source(subject), set())

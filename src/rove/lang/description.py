@@ -112,7 +112,7 @@ def kinds_of(subscription: Subscription) -> tuple[str, ...]:
 
 
 def types_of(subscription: Subscription) -> dict[Attribute, set[str]]:
-    """For each attribute the types it is asked to have; "any" where every type will do."""
+    """The types that each attribute must have; "any" where every type is allowed."""
     found: dict[Attribute, set[str]] = {}
     uses = list(_uses(subscription.condition))
     if subscription.rank is not None:
@@ -124,7 +124,7 @@ def types_of(subscription: Subscription) -> dict[Attribute, set[str]]:
 
 
 def _uses(node: Condition) -> Iterator[tuple[Node, ValueType]]:
-    """Every value in a condition, with the type that its place asks for."""
+    """Every value in a condition, with the type that its place requires."""
     match node:
         case Comparison(left=left, right=right):
             yield from ((left, type_of(right)), (right, type_of(left)))
@@ -243,7 +243,7 @@ KINDS = ("number", "string", "boolean", "any")
 
 
 def check_schema(subscription: Subscription, schema: Schema, text: str) -> None:
-    """Refuse `text`, whose tree is `subscription`, if it asks for what `schema` has not."""
+    """Refuse `text`, whose tree is `subscription`, if it uses what `schema` does not have."""
     _check_kinds(schema)
     chosen = {attribute: {"any"} for attribute in subscription.select or ()}
     for attribute, kinds in {**chosen, **types_of(subscription)}.items():

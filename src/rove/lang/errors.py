@@ -1,13 +1,13 @@
 """Everything that the language can refuse, and how a refusal is shown.
 
     LanguageError(ValueError)
-    ├── TextError            a subscription text that is not in the language
-    │   └── LimitError       a text that is too long, too deep or too large
-    └── PublicationError     a publication with a value that no runtime may see
+    ├── TextError            an expression that is not in the language
+    │   └── LimitError       an expression that is too long, too deep or too large
+    └── PublicationError     a publication with a value that no runtime can process
 
-A refusal says what is wrong, where, and what would be right. `str(error)` is what a
-person reads (with a caret under the text), `error.as_dict()` what a program reads.
-Rendering happens only when somebody looks, so that refusing stays cheap.
+An error has the mistake, its position and a correction. `str(error)` is for people (with a
+caret under the expression), `error.as_dict()` for programs. Errors are formatted only when
+they are shown, so that refusing is cheap.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LanguageError(ValueError):
 
 
 class TextError(LanguageError):
-    """A text that is not in the language; knows the text and the span that is to blame."""
+    """An expression that is not in the language, with the span of the mistake."""
 
     def __init__(
         self, what: str, text: str, start: int, end: int | None = None, hint: str | None = None
@@ -93,11 +93,11 @@ class TextError(LanguageError):
 
 
 class LimitError(TextError):
-    """A text that is in the language but larger than the language allows."""
+    """An expression that is in the language but exceeds a limit."""
 
 
 class PublicationError(LanguageError):
-    """A publication that is refused at the door: NaN, an infinity, broken Unicode."""
+    """A publication that is refused: NaN, an infinity, broken Unicode."""
 
 
 def visible(text: str) -> str:

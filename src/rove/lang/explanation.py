@@ -1,7 +1,7 @@
 """Why a publication matches or does not, predicate by predicate: `rove explain`.
 
-Truths come from the oracle, never from a second evaluation; this module only asks it about
-every part and puts the values that were compared beside the answer.
+The oracle evaluates every part; this module adds the values that were compared. There is no second
+evaluation that could differ.
 """
 
 from __future__ import annotations

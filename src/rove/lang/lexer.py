@@ -1,12 +1,12 @@
-"""Texts to tokens.
+"""Splits an expression into tokens.
 
-A token is a plain string: the text of a name, a number, a string or a sign. Places are not
-kept, because only a refusal needs them; `span` finds them again by reading once more. That
-halves the time of the texts that are fine, which is nearly all of them.
+A token is a plain string: a name, a number, a string or a sign. Positions are not stored,
+because only errors need them; `span` finds them by reading the expression again. That halves
+the time for valid expressions, which are nearly all.
 
-Refused here, before anything else looks: a text over the length limit, and characters that
-a reader cannot see or that change what he sees (controls, lone surrogates, characters that
-turn the direction of writing).
+Refused here, before anything else: an expression over the length limit, and characters that
+are invisible or change how the rest is shown (controls, lone surrogates, characters that
+change the direction of writing).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _RESERVED_WORDS: Final = """
     SELECT WHERE ORDER BY ASC DESC LIMIT WITHIN
 """
 RESERVED: Final = frozenset(_RESERVED_WORDS.split())
-"""Words that name no attribute unless they stand in backticks."""
+"""Words that name an attribute only in backticks."""
 
 END = ""
 """The token after the last one."""
@@ -66,7 +66,7 @@ def tokens_of(text: str) -> list[str]:
 
 
 def span(text: str, index: int) -> tuple[int, int]:
-    """Where token `index` stands in `text`; the end of the text for the END token."""
+    """Where token `index` is in `text`; the end of the text for the END token."""
     for position, match in enumerate(_TOKEN.finditer(_without_comments(text))):
         if position == index:
             return match.span()
@@ -130,7 +130,7 @@ def _refuse_forbidden(text: str) -> None:
     match = _FORBIDDEN.search(text)
     if match is not None:
         raise TextError(
-            f"{character_name(match.group())} may not stand in a subscription",
+            f"{character_name(match.group())} is not allowed in a filter expression",
             text,
             match.start(),
             hint="remove it; tabs and line ends are fine between words",

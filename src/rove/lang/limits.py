@@ -1,8 +1,8 @@
 """Every limit of the subscription language, in one place.
 
-A subscription arrives from a stranger, so its cost is bounded before anything is
-allocated for it. Each limit is checked while the text is read, and each has a test
-that stands on it and one that steps over it (`tests/lang/test_limits.py`).
+Subscriptions come from untrusted clients, so their cost is limited before anything is
+allocated. Each limit is checked while an expression is parsed, and tested at the limit and
+just above it (`tests/lang/test_limits.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 TEXT_BYTES_MAX: Final = 8 * 1024
-"""Length of a text in UTF-8. Long enough for a polygon written as ORs, short enough to
+"""Length of an expression in UTF-8. Long enough for a polygon written as ORs, short enough to
 travel in one MQTT user property and to be read in about a millisecond."""
 
 DEPTH_MAX: Final = 32
@@ -63,7 +63,7 @@ PATTERN_STEPS_MAX: Final = 20_000_000
 PATTERN_STEPS_PER_CHARACTER_MAX: Final = 64
 """Steps that a matcher takes to try patterns on one publication: so many, and so many more for
 every character of a string that patterns are tried on. A step is about a nanosecond. What is not
-decided then matches nobody, and its subscribers are told."""
+decided then does not match, and the subscribers are notified."""
 
 AUTOMATON_STATES_MAX: Final = 5_000
 """States that the search for a string between several patterns may visit."""

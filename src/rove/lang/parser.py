@@ -169,7 +169,7 @@ class _Parser:
     def _condition_is_left_out(self) -> bool:
         token = self.tokens[self.at]
         if token == END and self.at == 0:
-            self._refuse("the text is empty", hint="write a condition; TRUE matches everything")
+            self._refuse("the filter is empty", hint="write a condition; TRUE matches everything")
         return token == END or keyword_of(token) == "ORDER"
 
     def _select(self) -> tuple[Attribute, ...] | None:
@@ -568,7 +568,7 @@ class _Parser:
             self._refuse(
                 f"{where} needs a number, and this is a {type_of(node).value}",
                 start,
-                "numbers stand without quotes; TRUE, FALSE and texts are no numbers",
+                "write numbers without quotes; TRUE, FALSE and strings are no numbers",
             )
         return cast(ValueNode, node)
 
@@ -619,12 +619,12 @@ class _Parser:
     def _count_predicate(self, start: int) -> None:
         self.predicates += 1
         if self.predicates > PREDICATES_MAX:
-            self._refuse_limit(f"a text may hold {PREDICATES_MAX} predicates", start, _SPLIT)
+            self._refuse_limit(f"a filter may have {PREDICATES_MAX} predicates", start, _SPLIT)
 
     def _count_operation(self, start: int) -> None:
         self.operations_left -= 1
         if self.operations_left < 0:
-            self._refuse_limit(f"a text may hold {OPERATIONS_MAX:,} operations", start, _SPLIT)
+            self._refuse_limit(f"a filter may have {OPERATIONS_MAX:,} operations", start, _SPLIT)
 
     # -- tokens ------------------------------------------------------------------------
 
@@ -650,11 +650,11 @@ class _Parser:
         raise LimitError(what, self.text, start, end, hint)
 
     def _refuse_deep(self, index: int) -> NoReturn:
-        self._refuse_limit(f"the text nests deeper than {DEPTH_MAX} levels", index, "flatten it")
+        self._refuse_limit(f"the filter nests deeper than {DEPTH_MAX} levels", index, "flatten it")
 
     def _refuse_segments(self) -> NoReturn:
         what = f"a name may have {NAME_SEGMENTS_MAX} segments"
-        self._refuse_limit(what, self.at, "reach less deep; a dot in a name stands in backticks")
+        self._refuse_limit(what, self.at, "reach less deep; write a dot within a name in backticks")
 
     def _refuse_expected(self, what: str, hint: str | None) -> NoReturn:
         found = _described(self.tokens[self.at])
@@ -666,7 +666,7 @@ class _Parser:
         before = self.tokens[self.at - 1]
         if before.upper() == "FROM":
             self._refuse(
-                "there is no FROM", self.at - 1, "leave it out; the topic is given beside the text"
+                "there is no FROM", self.at - 1, "leave it out; the topic is given separately"
             )
         expected = "the end" if ranked else "AND, OR or the end"
         hint = f"{RANK_FORM}, and nothing after it" if ranked else about_rest(before, token)

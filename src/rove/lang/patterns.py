@@ -73,7 +73,7 @@ class Pattern(msgspec.Struct, frozen=True):
         return next((name for name, gaps in tests if gaps == self.gaps), None)
 
 
-class _Automaton:
+class _PatternAutomaton:
     """A pattern made ready to run: which positions each character advances."""
 
     __slots__ = ("accept", "advancing", "any", "gaps", "sink", "start")
@@ -96,8 +96,8 @@ class _Automaton:
 
 
 @lru_cache(maxsize=256)
-def _automaton(pattern: Pattern) -> _Automaton:
-    return _Automaton(pattern)
+def _automaton(pattern: Pattern) -> _PatternAutomaton:
+    return _PatternAutomaton(pattern)
 
 
 def like_pattern(written: str, escape: str | None) -> Pattern:
@@ -243,7 +243,7 @@ def find_string(
     return None
 
 
-def _accepts(state: _State, ends: Ends, automata: list[_Automaton], fitting: int) -> bool:
+def _accepts(state: _State, ends: Ends, automata: list[_PatternAutomaton], fitting: int) -> bool:
     low, _, positions = state
     if low != _DECIDED and low < len(ends.low):
         return False
@@ -254,7 +254,7 @@ def _accepts(state: _State, ends: Ends, automata: list[_Automaton], fitting: int
 
 
 def _follow(
-    state: _State, character: str, ends: Ends, automata: list[_Automaton], fitting: int
+    state: _State, character: str, ends: Ends, automata: list[_PatternAutomaton], fitting: int
 ) -> _State | None:
     """The state after `character`, or None where no accepted string can go on from there."""
     low, high, positions = state
@@ -287,7 +287,7 @@ def _alphabet(ends: Ends, patterns: Sequence[Pattern]) -> list[str]:
 
 
 def _between(low: str, high: str, named: set[str]) -> str | None:
-    """A character strictly between two that nobody named; '' stands for no bound."""
+    """An unused character strictly between two others; '' means no bound."""
     first = ord(low) + 1 if low else 0
     last = ord(high) - 1 if high else 0x10FFFF
     for wished in ("a", "m", "z", "A", "0", " ", "é", "中"):
@@ -322,8 +322,8 @@ _CHUNK: Final = 1 << 15
 """Places that are bits of one integer: small enough to stay in a processor's cache."""
 
 
-class Segment(msgspec.Struct, frozen=True):
-    """Characters that stand side by side; between and around the runs, any."""
+class PatternSegment(msgspec.Struct, frozen=True):
+    """Adjacent characters: plain runs, and any characters between and around them."""
 
     size: int
     runs: tuple[tuple[int, str], ...]
@@ -393,7 +393,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=1024)
-def _expression(segment: Segment) -> re.Pattern[str]:
+def _expression(segment: PatternSegment) -> re.Pattern[str]:
     """A short segment as a regular expression."""
     written, at = "", 0
     for offset, run in segment.runs:
@@ -407,11 +407,11 @@ class SegmentedPattern(msgspec.Struct, frozen=True):
 
     size_min: int
     """A shorter string does not fit."""
-    head: Segment
+    head: PatternSegment
     """What the string starts with; if there is no gap at all, what it is."""
-    middle: tuple[Segment, ...]
+    middle: tuple[PatternSegment, ...]
     """What comes in between, in this order."""
-    tail: Segment | None
+    tail: PatternSegment | None
     """What it ends with; None if there is no gap."""
 
     def fit(self, text: str) -> bool:
@@ -444,7 +444,7 @@ def segmented(pattern: Pattern) -> SegmentedPattern:
     return SegmentedPattern(len(items), parts[0], tuple(parts[1:-1]), parts[-1])
 
 
-def _segment(items: tuple[str | None, ...]) -> Segment:
+def _segment(items: tuple[str | None, ...]) -> PatternSegment:
     runs: list[tuple[int, str]] = []
     run: list[str] = []
     for i, item in enumerate((*items, None)):
@@ -453,7 +453,7 @@ def _segment(items: tuple[str | None, ...]) -> Segment:
         elif run:
             runs.append((i - len(run), "".join(run)))
             run = []
-    return Segment(len(items), tuple(runs))
+    return PatternSegment(len(items), tuple(runs))
 
 
 def fits(pattern: Pattern, text: str) -> bool:

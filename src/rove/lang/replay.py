@@ -31,7 +31,7 @@ from rove.lang.values import admit, change_state
 # sorted anew at every step: n log n, and obvious.
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class WindowDelivery(msgspec.Struct, frozen=True):
     """One publication delivered to a ranked subscription."""
 
     at: float
@@ -71,7 +71,7 @@ class RankedWindow:
 
     def publish(
         self, publication: Publication, at: float, me: State = NO_STATE, key: object = None
-    ) -> list[Delivery]:
+    ) -> list[WindowDelivery]:
         """Advance to `at`, then add `publication` if it matches and has a score."""
         delivered = self.advance(at)
         t = at - self.accepted_at
@@ -87,9 +87,9 @@ class RankedWindow:
             del self._members[: -self._rank.window.publications]
         return delivered + self._deliver(at, self._arrivals)
 
-    def advance(self, now: float) -> list[Delivery]:
+    def advance(self, now: float) -> list[WindowDelivery]:
         """Advance to `now`: old members leave, others move up."""
-        delivered: list[Delivery] = []
+        delivered: list[WindowDelivery] = []
         while (moment := self.next_change_at()) <= now:
             self._members = [member for member in self._members if member.leaves_at > moment]
             delivered += self._deliver(moment, None)
@@ -103,15 +103,15 @@ class RankedWindow:
         """Its members in order of arrival."""
         return self._members
 
-    def _deliver(self, at: float, arrival: int | None) -> list[Delivery]:
+    def _deliver(self, at: float, arrival: int | None) -> list[WindowDelivery]:
         """Deliver those of the k best that have not been delivered, best first."""
-        delivered: list[Delivery] = []
+        delivered: list[WindowDelivery] = []
         for member in sorted(self._members, key=self._place)[: self._rank.k]:
             if not member.delivered:
                 member.delivered = True
                 promoted = member.arrival != arrival
                 delivered.append(
-                    Delivery(at, member.publication, member.score, promoted, member.key)
+                    WindowDelivery(at, member.publication, member.score, promoted, member.key)
                 )
         return delivered
 
@@ -211,7 +211,7 @@ class Replay:
         ]
         return sorted(delivered, key=lambda notification: notification.at)
 
-    def _notification(self, name: str, one: Delivery) -> ReplayedNotification:
+    def _notification(self, name: str, one: WindowDelivery) -> ReplayedNotification:
         chosen = selected(self._subscribers[name].subscription, one.publication)
         return ReplayedNotification(one.at, name, str(one.key), chosen, one.score, one.promoted)
 

@@ -181,7 +181,7 @@ def settled(a: ValueSet) -> ValueSet:
 
 
 def example(a: ValueSet, effort: StepBudget | None = None) -> object:
-    """Some value of `a`, a readable one; LookupError if it is empty, TooHard if nobody knows.
+    """Some readable value of `a`; LookupError if it is empty, StepBudgetSpent if it took too long.
 
     None stands for a missing attribute, OPAQUE for an object or array.
     """

@@ -34,7 +34,7 @@ class ValueType(Enum):
 
 
 class _Tagged(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """A node; when it is saved, its name stands before its fields."""
+    """A node; when it is saved, its name comes before its fields."""
 
 
 class Literal(_Tagged, frozen=True, gc=False, eq=False):
@@ -201,6 +201,19 @@ class Subscription(msgspec.Struct, frozen=True):
     rank: Rank | None = None
 
 
+def rank_of(subscription: Subscription) -> Rank:
+    """The rank of a ranked subscription; ValueError for another."""
+    if subscription.rank is None:
+        raise ValueError("the subscription has no ORDER BY; only ranked ones have a window")
+    return subscription.rank
+
+
+def is_conditional(subscription: Subscription) -> bool:
+    """False if the condition is the literal TRUE, which every publication matches."""
+    condition = subscription.condition
+    return type(condition) is not Literal or condition.value is not True
+
+
 # A table, since to match one pattern after another takes most of the time of a walk.
 _BELOW: dict[type, Callable[[Any], tuple[Node, ...]]] = {
     **dict.fromkeys((Comparison, Arithmetic), lambda node: (node.left, node.right)),
@@ -262,7 +275,7 @@ def type_of(node: Node) -> ValueType:
 
 
 def is_value(node: Node) -> bool:
-    """True for what can stand beside a comparison sign, False for a finished condition."""
+    """True for what can be an operand of a comparison, False for a condition."""
     return type(node) in _VALUE_NODES
 
 

@@ -1,4 +1,4 @@
-"""The values of the language: which there are, how they are ordered, how they are found.
+"""The values of the language: their types, their order, and how they are looked up.
 
 Four kinds can be computed with: 64-bit integers, 64-bit floats, strings and booleans.
 Integers and floats share one exact order (Python compares them exactly; NumPy does not),
@@ -51,7 +51,7 @@ def look_up(publication: Mapping[str, object], path: Path) -> object:
 
 
 def comparable(found: object) -> object:
-    """`found` as the language sees it: a Value, None for null, OPAQUE for all else."""
+    """`found` as the language compares it: a Value, None for null, OPAQUE for all else."""
     kind = type(found)
     if kind is str or kind is bool or kind is float or found is None:
         return found
@@ -77,7 +77,7 @@ def is_number(value: object) -> bool:
 
 
 def admit(publication: Mapping[str, object]) -> None:
-    """Refuse what no runtime may ever see: NaN, infinities, broken Unicode; at any depth."""
+    """Refuse what no runtime can process: NaN, infinities, broken Unicode; at any depth."""
     if _is_sound(publication):
         return
     for trail, value in _leaves(publication):

@@ -1,12 +1,13 @@
-"""What instruments of a world publish, over a real broker: each subscriber is a client of its own.
+"""Publications of a world's instruments over a real broker: each subscriber is a client.
 
-For scenarios without engines (a ward, air), which have nothing else to say over a broker. The world
-goes on in real time in this process and publishes what its instruments say; every subscriber of
-every audience connects, with its text, its variables, its policy, and a simulated device if it has
-one, which reports as a real one would. So the broker does all that `rove.world.feeds.audiences` and
-`rove.world.feeds.devices` do in process, and policies run where they always run.
+For scenarios without engines (a hospital ward, air). The world runs in real time in this process
+and publishes what its instruments measure. Every subscriber of every audience connects, with its
+filter expression, its variables, its policy, and a simulated device if it has one, which reports as
+a real one would. So the broker does everything that `rove.world.feeds.audiences` and
+`rove.world.feeds.devices` do in process, and policies run in the broker.
 
-One process for all: what takes time here is the broker; clients that only count take little.
+One process for all clients suffices: the broker takes most of the time; clients that only count
+take little.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ from rove.world.feeds.instruments import (
     policy_of,
     variables_of,
 )
-from rove.world.runs.results import RunResult, RunSample
-from rove.world.runs.running import Run
+from rove.world.runs.scenario_run import RunSample, ScenarioResult, ScenarioRun
 from rove.world.runs.scenarios import AudienceSettings, Scenario
 
 CLIENTS_MAX: Final = 1_000
@@ -128,7 +128,7 @@ class _LiveAudience:
         seed = self._scenario.seed + self._place
         return _CountingDevice(make_device(self.chosen.device, number, count, self._clock, seed))
 
-    def look_around(self, run: Run) -> None:
+    def look_around(self, run: ScenarioRun) -> None:
         """Those who follow tell where they are."""
         entities = run.world.entities
         for one in self.everybody:
@@ -164,7 +164,7 @@ class _LiveAudience:
         return found
 
 
-async def play_audiences(scenario: Scenario, url: str, tell: Tell | None = None) -> RunResult:
+async def play_audiences(scenario: Scenario, url: str, tell: Tell | None = None) -> ScenarioResult:
     """Play a scenario's instruments and audiences over a broker, in real time."""
     clients = sum(audience.count for audience in scenario.audiences)
     if clients > CLIENTS_MAX:
@@ -172,7 +172,7 @@ async def play_audiences(scenario: Scenario, url: str, tell: Tell | None = None)
             f"{scenario.name} has {clients:,} subscribers; over a broker there can be "
             f"{CLIENTS_MAX:,}, a connection each"
         )
-    run = Run(replace(scenario, audiences=()), is_open=True)
+    run = ScenarioRun(replace(scenario, audiences=()), is_open=True)
     joining = time.monotonic()
     places = range(len(scenario.audiences))
     listeners = [
@@ -205,7 +205,11 @@ async def _quiet(listeners: list[_LiveAudience]) -> None:
 
 
 async def _publish(
-    run: Run, publisher: Client, listeners: list[_LiveAudience], began: float, tell: Tell | None
+    run: ScenarioRun,
+    publisher: Client,
+    listeners: list[_LiveAudience],
+    began: float,
+    tell: Tell | None,
 ) -> tuple[int, int]:
     """Every tick at its moment, to the end; how much was published."""
     scenario = run.scenario

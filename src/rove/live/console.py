@@ -1,10 +1,10 @@
-"""Somebody who talks to a live world: finds it on a broker, sends commands and tells the answers.
+"""A console for a live world: it finds the world on a broker, sends commands and prints answers.
 
-A world that is played says so in a retained message (`Announcement`), with its scenario, so the
-console needs nothing but the broker's address. It has the world of that scenario, which stands
-still here: enough to know all names and places, for completion and to refuse at once what can never
-be. A command is published for a tick that is `LEAD_S` ahead, so that it reaches every process in
-time, and the first server says what became of it.
+A world that is played is announced in a retained message (`Announcement`) with its scenario, so the
+console needs only the broker's address. It makes the world of that scenario, which does not advance
+here: enough for all names and places, for completion and to refuse impossible commands at once. A
+command is published for a tick `LEAD_S` ahead, so that it reaches every process in time, and the
+first server publishes its result.
 """
 
 from __future__ import annotations

@@ -3,20 +3,20 @@
 Over a real broker a world is played by several processes, each with a role: servers, the hosts of
 clients, and the service of the object-based engine. All of them run the same world in lockstep
 (`Lockstep`): same scenario, same seed, same commands at the same ticks, hence the same history. A
-process uses of it what its role may know: a server its own entities, a client its own avatar.
-Everything else comes over the bus, and what clients know is only what has come (`LiveRole`).
-Considered: one process that computes the world and tells the others. It would be one more message
-for every movement, and everybody would wait for it; a tick of 500 inhabitants takes 0.3 ms.
+process uses only what its role may have: a server its own entities, a client its own avatar.
+Everything else comes over the bus, and clients have only what was delivered (`LiveRole`).
+Considered: one process that computes the world and informs the others. It would be one more message
+for every movement, and all would wait for it; a tick of 500 inhabitants takes 0.3 ms.
 
-**A tick** has two halves. `receive` takes in what has come since the last one and judges it by the
-world as it still is; then the world goes on and `act` says what there is to say. Between the two
-halves of a tick the network has the whole tick. So an engine's stated delay is one tick longer
-here than in process, where a turn takes no time.
+**A tick** has two halves. `receive` processes what has arrived since the last tick and compares it
+with the world as it still is; then the world advances and `act` publishes. The network has the
+whole tick between the two halves. So an engine's stated delay is one tick longer here than in
+process, where a turn takes no time.
 
-**Another engine** becomes live while the world runs. All processes hear of it for the same tick.
-Clients and the service begin at once; servers begin `MASTERS_LATER_TICKS` later, and tell of
-everything they have, when all who want to hear it are there; the engine before goes on until both
-have worked side by side for `OVERLAP_TICKS`. Until then a client has what either has told it.
+**Another engine** becomes live while the world runs. All processes switch at the same tick. Clients
+and the service begin at once; servers begin `MASTERS_LATER_TICKS` later, when all receivers have
+subscribed, and publish everything they have. The previous engine continues until both have worked
+side by side for `OVERLAP_TICKS`. Until then a client has what either has delivered.
 """
 
 from __future__ import annotations
@@ -29,17 +29,15 @@ import numpy as np
 
 from rove.world.engines import object_engine, tile_engine
 from rove.world.engines.area_engine import AreaClients, AreaMasters, AreaRules, Design
-from rove.world.engines.bus import Bus, Deliveries
-from rove.world.engines.counters import EngineCounters
-from rove.world.engines.ensemble import Ensemble
+from rove.world.engines.bus import Bus, Deliveries, EngineCounters
+from rove.world.engines.ensemble import ENGINES, Ensemble, full_name, make_engine
 from rove.world.engines.object_engine import InterestService, ObjectClients, ObjectMasters
 from rove.world.engines.pair_kernels import pairs_of
-from rove.world.engines.registry import ENGINES, full_name, make_engine
 from rove.world.engines.replicas import Replicas
 from rove.world.engines.tile_engine import TileClients, TileMasters
 from rove.world.engines.truth import GroundTruth, ReplicaChecker
 from rove.world.map.tiles import Tiles
-from rove.world.runs.running import Run
+from rove.world.runs.scenario_run import ScenarioRun
 from rove.world.runs.scenarios import Scenario, ScenarioError
 from rove.world.runs.simulation import Refusal, World
 from rove.world.runs.state import Clients, Entities, Ints, TickChanges, WorldError
@@ -72,7 +70,7 @@ class Lockstep:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario: Final = scenario
-        self.world: Final[World] = Run(scenario.sized(engines=())).world
+        self.world: Final[World] = ScenarioRun(scenario.sized(engines=())).world
         self.world.engine_names = [full_name(name) for name in scenario.engines.use]
         self._written = sorted(scenario.commands, key=lambda said: said.at)
         self._orders: dict[int, list[str]] = {}
@@ -284,7 +282,7 @@ def _area_part(role: Role, numbers: Sequence[int], bus: Bus, rules: AreaRules) -
 
 
 def _deaf(told: Deliveries, world: World) -> None:
-    """Whoever subscribes to nothing is told nothing."""
+    """For roles without subscriptions: there is nothing to receive."""
 
 
 # -- a role, whichever engine is live -----------------------------------------------------

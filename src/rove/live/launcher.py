@@ -1,17 +1,17 @@
-"""A world over a real broker, in real time: starts a process for each role, and adds up.
+"""A world over a real broker, in real time: starts a process for each role, and sums up.
 
-There are as many servers as the scenario or `servers` says, `hosts` processes that share the
-clients among them, and one for the interest-management service where an engine needs it; besides
-the broker, which is one that runs already or one that is started for this. Each is a process of its
-own (`rove.live.role_process`), so each is scaled on its own.
+There are as many servers as the scenario or `servers` specifies, `hosts` processes that share the
+clients among them, and one for the interest-management service if an engine needs it; the broker is
+a running one or is started for this. Each is a process (`rove.live.role_process`), so each is
+scaled separately.
 
-They are told once when tick 0 is, and are then on their own until the end. What they report once a
-second is added up here, and their hashes are compared: everybody has the same history, or the run
-ends. It also ends when a process does, with its name and its last words; nothing is left behind,
-neither processes nor, on the broker, anything retained.
+All processes get the time of tick 0 and then run independently until the end. Their reports, once a
+second, are summed up here, and their hashes are compared: all have the same history, or the run
+ends. It also ends when a process does, with its name and last lines. Nothing is left behind,
+neither processes nor retained messages on the broker.
 
-Considered: `multiprocessing`. Its workers come with the memory and the signals of who started
-them; a program that reads a line and writes lines can be started by hand, and on another machine.
+Considered: `multiprocessing`. Its workers inherit memory and signal handlers of their parent; a
+program that reads a line and writes lines can be started by hand, and on another machine.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ from msgspec.structs import replace
 from rove.client import connect
 from rove.errors import RoveError
 from rove.live.broker_audiences import play_audiences
-from rove.live.delays import DelayHistograms, percentile_s
 from rove.live.engine_roles import DELAY_TICKS, Role, add_row, shares
 from rove.live.role_process import (
     RUN_TOPIC,
     Announcement,
+    DelayHistograms,
     RoleJob,
     RoleOutcome,
     RoleReady,
     RoleReport,
     RoleStart,
+    percentile_s,
 )
 from rove.testing.broker_processes import cpu_seconds, rove
-from rove.world.engines.registry import full_name, make_engine
-from rove.world.runs.results import EngineFacts, RunResult, RunSample
+from rove.world.engines.ensemble import full_name, make_engine
+from rove.world.runs.scenario_run import EngineFacts, RunSample, ScenarioResult
 from rove.world.runs.scenarios import Scenario
 
 OVER_MQTT: Final = " over MQTT"
@@ -82,7 +83,7 @@ class ProcessFacts(msgspec.Struct, frozen=True):
 class LiveResult(msgspec.Struct, frozen=True):
     """What came of a world over a broker."""
 
-    result: RunResult
+    result: ScenarioResult
     """The figures of the live engine, and of all engines in process beside it."""
     updates: int
     """That have reached clients, and whose delays were taken."""
@@ -393,14 +394,14 @@ class _LiveRun:
             was_stopped=self._was_stopped,
         )
 
-    def _figures(self, done: list[RoleOutcome]) -> RunResult:
+    def _figures(self, done: list[RoleOutcome]) -> ScenarioResult:
         """The same as of a run in process, with the live engine beside the others."""
         scenario, last = self._scenario, min(outcome.last.tick for outcome in done)
         samples = [sample for tick in self._ticks() for sample in self._samples(tick)]
         samples += self._samples_of([outcome.last for outcome in done], last)
         engines = list(dict.fromkeys(sample.source for sample in samples))
         live = done[0].engine + OVER_MQTT
-        return RunResult(
+        return ScenarioResult(
             scenario=scenario.name,
             title=scenario.title,
             seed=scenario.seed,

@@ -1,20 +1,20 @@
 """The bus of a world over a real broker: subscriptions and publications of one process, by MQTT.
 
-`MqttBus` does what `rove.world.engines.bus` says with connections of its own, `BusConnection`, one
-for each client, server or service that the process plays. Joining a topic is a SUBSCRIBE, placing a
-rectangle one with a text of Rove's language, placing it again one more with the same identifier,
-which replaces it without a gap. What is said within a tick is collected and written to each
-connection at once; what arrives is only put on a list, with the moment, until the turn.
+`MqttBus` implements `rove.world.engines.bus` with one `BusConnection` for each client, server or
+service that the process plays. Joining a topic is a SUBSCRIBE, placing a rectangle one with a
+filter expression, replacing it one more with the same identifier, which replaces it without a gap.
+The packets of a tick are collected and written to each connection at once; what arrives is kept in
+a list, with its time, until the turn.
 
-A player that is cut off has lost its place in the world anyway, so a lost connection ends the
-process, with the reason (`rove.live.connections`).
+A player whose connection is lost has lost its place in the world anyway, so a lost connection ends
+the process, with the reason (`rove.live.connections`).
 
-Subscription identifiers tell by what a message was found. All clients give the same topic the same
-identifier: the broker then writes a notification once for all of them, not once for each.
+Subscription identifiers show by which subscription a message was found. All clients give the same
+topic the same identifier: the broker then encodes a notification once for all of them.
 
-Differences to the bus in process, which are those of a network: what is published reaches nobody
-before a later turn; the order is that of arrival; and a rectangle moves from the moment in which
-the broker accepts it, so one that moves is larger by what it goes in `LATE_S`.
+Differences to the bus in process are those of a network: a publication reaches nobody before a
+later turn; the order is that of arrival; and a rectangle moves from the moment at which the broker
+accepts it, so a moving one is larger by its way in `LATE_S`.
 """
 
 from __future__ import annotations
@@ -42,10 +42,16 @@ from rove.mqtt.decoder import PACKET_BYTES_MAX
 from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Filter, Malformed, Packet, Publish
 from rove.mqtt.properties import write_text, write_varint
-from rove.world.engines.bus import EXACT, Deliveries, Rectangles, area_text, topic_text
-from rove.world.engines.counters import EngineCounters
+from rove.world.engines.bus import (
+    EXACT,
+    Deliveries,
+    EngineCounters,
+    Rectangles,
+    area_text,
+    topic_text,
+)
+from rove.world.engines.engine_kernels import tally
 from rove.world.engines.messages import Messages, parse_payloads, payloads
-from rove.world.engines.size_kernels import tally
 from rove.world.runs.state import Floats, Ints, WorldError
 
 LATE_S: Final = 0.1
@@ -162,7 +168,7 @@ class CachingReader:
 
 
 class BusConnection(DirectConnection):
-    """One connection: sends what was collected when it is told to, and sorts what comes."""
+    """One connection: sends collected packets on request and sorts arriving ones."""
 
     error = BusConnectionError
 
@@ -294,7 +300,7 @@ class MqttBus:
         self._only = next(iter(links.values())) if len(links) == 1 else None
         self._root = root
         self._generation = generation % _GENERATIONS
-        self._tables: dict[str, _TopicTable | _AreaTable] = {}
+        self._tables: dict[str, _MqttTopicTable | _MqttAreaTable] = {}
         self._inbox: list[Arrival] = []
         self._at = -np.inf
 
@@ -302,11 +308,11 @@ class MqttBus:
 
     def topics(self, table: str, form: str, *, retained: bool = False) -> None:
         """Make a topic table."""
-        self._tables[table] = _TopicTable(self._form(form), self._identifiers(table), retained)
+        self._tables[table] = _MqttTopicTable(self._form(form), self._identifiers(table), retained)
 
     def areas(self, table: str, form: str, evolve: Evolve = EXACT) -> None:
         """Make an area table."""
-        self._tables[table] = _AreaTable(self._form(form), self._identifiers(table), evolve)
+        self._tables[table] = _MqttAreaTable(self._form(form), self._identifiers(table), evolve)
 
     def _form(self, form: str) -> str:
         return self._root + form.removeprefix("world")
@@ -319,15 +325,15 @@ class MqttBus:
             raise WorldError(f"a bus over MQTT has {_TABLES_MAX} tables at most")
         return (self._generation * _TABLES_MAX + len(self._tables) << _NUMBER_BITS) + 1
 
-    def _topic_table(self, name: str) -> _TopicTable:
+    def _topic_table(self, name: str) -> _MqttTopicTable:
         table = self._tables.get(name)
-        if not isinstance(table, _TopicTable):
+        if not isinstance(table, _MqttTopicTable):
             raise WorldError(f"there is no topic table {name}")
         return table
 
-    def _area_table(self, name: str) -> _AreaTable:
+    def _area_table(self, name: str) -> _MqttAreaTable:
         table = self._tables.get(name)
-        if not isinstance(table, _AreaTable):
+        if not isinstance(table, _MqttAreaTable):
             raise WorldError(f"there is no area table {name}")
         return table
 
@@ -409,7 +415,7 @@ class MqttBus:
             self._place(here, number, receiver, tuple(row))
 
     def _place(
-        self, here: _AreaTable, number: int, receiver: int, values: tuple[float, ...]
+        self, here: _MqttAreaTable, number: int, receiver: int, values: tuple[float, ...]
     ) -> None:
         before = here.placed.get(number)
         if before is not None:
@@ -538,7 +544,7 @@ class MqttBus:
         self._at = at
 
 
-class _TopicTable:
+class _MqttTopicTable:
     """A topic table: who of this process has joined what."""
 
     def __init__(self, form: str, identifiers_from: int, retained: bool) -> None:
@@ -581,7 +587,7 @@ class _TopicTable:
         return [encode(Publish(self.topic(number), b"", 0, True)) for number in sorted(self.kept)]
 
 
-class _AreaTable:
+class _MqttAreaTable:
     """An area table: the rectangles of this process."""
 
     def __init__(self, form: str, identifiers_from: int, evolve: Evolve) -> None:

@@ -1,9 +1,9 @@
-"""What a run of a world gives, for analysis and for the metrics database.
+"""Results of a run of a world, for analysis and for the metrics database.
 
-Analysis gets Parquet: a row for each engine (or audience) and sample, a column for each figure.
-The metrics database gets the run, and readings of the same shape as those of a broker:
-`rove_world_subscriptions` with `engine="area",run="…",scenario="dense"`, so whatever draws the one
-draws the other. The seconds of the world count from the moment when the run began.
+For analysis they are Parquet: a row for each engine (or audience) and sample, a column for each
+figure. The metrics database gets the run, and readings of the same shape as those of a broker:
+`rove_world_subscriptions` with `engine="area",run="…",scenario="dense"`, so the same charts draw
+both. The seconds of the world count from the moment when the run began.
 
 A virtual minute has sixty samples of four engines: 28 KB of Parquet, or 3,900 readings and 600
 roll-ups, which SQLite takes in 0.1 s.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from rove.errors import UsageError
 from rove.metrics.records import Reading, RunRecord
 from rove.metrics.world_readings import Who, initial_readings, world_readings
-from rove.world.runs.results import RunResult, RunSample
+from rove.world.runs.scenario_run import RunSample, ScenarioResult
 
 if TYPE_CHECKING:
     from rove.metrics.database import Database
@@ -29,7 +29,7 @@ READINGS_AT_ONCE: Final = 50_000
 # --- Parquet ----------------------------------------------------------------------------------
 
 
-def write_parquet(result: RunResult, folder: Path) -> list[Path]:
+def write_parquet(result: ScenarioResult, folder: Path) -> list[Path]:
     """`engines.parquet` and, where there are any, `audiences.parquet`; their paths."""
     try:
         import pyarrow as pa
@@ -77,7 +77,7 @@ def open_database(place: str) -> Database:
     return Database(place)
 
 
-def write_metrics(result: RunResult, database: Database, run: str, began: int) -> int:
+def write_metrics(result: ScenarioResult, database: Database, run: str, began: int) -> int:
     """Put a run and its samples into the metrics database; how many readings they are.
 
     `began` is in seconds since 1970. The roll-ups of the samples are written as well, so that they
@@ -93,7 +93,7 @@ def write_metrics(result: RunResult, database: Database, run: str, began: int) -
     return len(found)
 
 
-def run_of(result: RunResult, run: str, began: int) -> RunRecord:
+def run_of(result: ScenarioResult, run: str, began: int) -> RunRecord:
     """What a run was, for the list of runs."""
     return RunRecord(
         run,
@@ -113,7 +113,7 @@ def run_of(result: RunResult, run: str, began: int) -> RunRecord:
     )
 
 
-def readings(result: RunResult, run: str, began: int) -> list[Reading]:
+def readings(result: ScenarioResult, run: str, began: int) -> list[Reading]:
     """The samples as readings; counters begin at nothing when the run does."""
     found: list[Reading] = []
     seen: set[tuple[str, str]] = set()

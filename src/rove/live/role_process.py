@@ -1,18 +1,19 @@
 """A process of a live world: one role, its connections to the broker, and the clock.
 
-`python -m rove.live.role_process` reads its job as a line of JSON, prepares, says that it is ready,
-is told when the world begins and then plays tick after tick until the end of the scenario, or of
-its standard input. What it has to report are lines, too: `rove.live.launcher` starts such
-processes and listens to them. Which moment a tick is at follows from the beginning alone, so
-processes need not talk to each other to keep step; one that is late catches up.
+`python -m rove.live.role_process` reads its job as a line of JSON, prepares, reports that it is
+ready, gets the time of tick 0 and then plays tick after tick until the end of the scenario, or of
+its standard input. Its reports are lines, too: `rove.live.launcher` starts such processes and reads
+them. The moment of each tick follows from that of the first, so processes need not communicate to
+keep step; one that is late catches up.
 
-What a role does at a tick is `rove.live.engine_roles`. Here is what that room must not have:
-sockets, and the time. Of each update that arrives it is noted how long after its tick's moment
-that was: computing the tick, encoding, the broker, decoding, and whatever had to wait for a core.
-The first `SETTLING_S` do not count, when everybody arrives at once.
+`rove.live.engine_roles` has what a role does at a tick; here are the sockets and the clock. The
+delay of each update is measured from the moment of its tick to its arrival: computing the tick,
+encoding, the broker, decoding, and waiting for a core. The first `SETTLING_S`, in which everybody
+connects, do not count. Delays are counted for each client in a histogram with steps of 2 %, a few
+kilobytes.
 
-Commands come by MQTT, for a tick that is some way ahead. One that comes too late ends the process:
-others may have obeyed it, and there would be two histories.
+Commands come by MQTT, for a tick some way ahead. One that arrives too late ends the process: others
+may have executed it, and there would be two histories.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ import numpy as np
 
 from rove.client.addresses import parse_address
 from rove.errors import RoveError
-from rove.live.delays import DelayHistograms, percentile_s
 from rove.live.engine_roles import ClientChecker, Dummies, LiveBus, LiveRole, Lockstep, Role
 from rove.live.mqtt_bus import (
     Arrival,
@@ -47,9 +47,9 @@ from rove.testing.broker_processes import allow_many_files
 from rove.world.engines.bus import Deliveries
 from rove.world.engines.messages import MessageKind
 from rove.world.engines.roles import SERVERS_FROM, SERVICE
-from rove.world.runs.running import Run
+from rove.world.runs.scenario_run import ScenarioRun
 from rove.world.runs.scenarios import Scenario
-from rove.world.runs.state import TickChanges, WorldError
+from rove.world.runs.state import Floats, Ints, Longs, TickChanges, WorldError
 
 RUN_TOPIC: Final = "world/run"
 """Where it is retained which world is being played; `Announcement`."""
@@ -113,7 +113,7 @@ class RoleOutcome(msgspec.Struct, frozen=True, tag="outcome", kw_only=True):
     entities: int
     handed_over: int
     delays: list[int] = []
-    """How many updates took how long: a histogram as of `rove.live.delays`."""
+    """How many updates took how long: a histogram as of `rove.live.role_process`."""
     client_delays_s: dict[int, tuple[float, float, float]] = {}
     """Half, 95 % and 99 % of each client's updates took at most that."""
     late_s_max: float = 0.0
@@ -362,7 +362,7 @@ def rehearse(scenario: Scenario) -> None:
     few = min(scenario.people.players, _REHEARSED)
     small = scenario.sized(players=few, seconds=3 * scenario.tick_s)
     with contextlib.suppress(WorldError):  # some commands need the people who are not there
-        Run(small).play()
+        ScenarioRun(small).play()
 
 
 # -- the door -----------------------------------------------------------------------------
@@ -432,3 +432,36 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+SHORTEST_S: Final = 0.0001
+_GROWTH: Final = 1.02
+_BINS: Final = 700
+"""Up to 104 seconds; what takes longer counts as that."""
+
+
+class DelayHistograms:
+    """How long updates were on their way to each client: a histogram with steps of 2 %."""
+
+    def __init__(self, clients: int) -> None:
+        self.counts: Longs = np.zeros((clients, _BINS), np.int64)
+
+    def add(self, clients: Ints, delays_s: Floats) -> None:
+        """Take note of some arrivals; what came before its time counts as on time."""
+        relative = np.maximum(delays_s, SHORTEST_S) / SHORTEST_S
+        steps = np.ceil(np.log(relative) / np.log(_GROWTH) - 1e-9).astype(np.int64)
+        np.add.at(self.counts, (clients, np.minimum(steps, _BINS - 1)), 1)
+
+    def of_all(self) -> Longs:
+        """One histogram for all clients."""
+        total: Longs = self.counts.sum(axis=0)
+        return total
+
+
+def percentile_s(counts: Longs, share: float) -> float:
+    """At most how long that share of all arrivals took, to 2 % above; NaN if there are none."""
+    total = int(counts.sum())
+    if not total:
+        return float("nan")
+    step = int(np.searchsorted(np.cumsum(counts), share * total))
+    return SHORTEST_S * _GROWTH**step

@@ -1,21 +1,20 @@
-"""A cell: a share of the subscriptions with texts, and all that is known of them.
+"""A cell: a share of the subscriptions with filter expressions, and their index.
 
-The broker's own matching is one cell; a matcher process holds one or more; Spark asks an index that
-tells topic filters apart in the same way (`on_filter`). Three kinds of
-subscriptions live apart inside:
+The broker matches with one cell, and a matcher process has one or more. Spark's index distinguishes
+topic filters in the same way (`on_filter`). A cell keeps three kinds of subscriptions apart:
 
-- fixed, exactly evolving and following ones, in one index for all topic filters: the filter is one
-  more condition, `$filter = n`, and a publication is shown once for each filter that its topic
-  fits. So a text is never tried on a topic that nobody asked for.
-- those that evolve by a published design, in an index of their own: what they answer depends on
-  what was asked before, so they must be able to live elsewhere than the first.
-- ranked ones, in a matcher per topic filter: a rank without a condition is the quickest, so none is
-  added.
+- Fixed, evolving and following subscriptions are in one index for all topic filters. The topic
+  filter is one more condition, `$filter = n`, and a publication is matched once for each filter
+  that its topic fits. So an expression is never evaluated for a topic that it does not belong to.
+- Subscriptions that evolve by a published design are in a second matcher. Their answers depend on
+  earlier publications, so they must be able to move to another process than the first kind.
+- Ranked subscriptions are in one matcher for each topic filter. A rank without a condition is the
+  fastest, so they get no condition on the filter.
 
-The first kind is *plain*: any cell that has it gives the same answer at any time. The others are
-*kept*: their past decides, so exactly one cell has each.
+The first kind is *stateless*: every cell that has it gives the same answer at any time. The others
+are *stateful*: their answers follow from their past, so each is in exactly one cell.
 
-Costs what `rove.match.matcher` costs, and about 2 µs per publication and filter.
+Cost: that of `rove.match.matcher`, and about 1 µs for each publication and filter.
 """
 
 from __future__ import annotations
@@ -30,19 +29,18 @@ from rove.lang.tree import TRUE, And, Attribute, Comparison, Condition, Literal,
 from rove.match.designs.design import Counters, Evolve
 from rove.match.index.rows import Positions
 from rove.match.matcher import EXACT, Matcher, Work, checked
-from rove.match.pairs import Pairs
-from rove.match.ranked.ranks import RankedDelivery
+from rove.match.results import Pairs, RankedDelivery
 from rove.match.saved import load, save
 
 FILTER_ATTRIBUTE: Final = "$filter"
-"""No name of the language begins with $, so no text can speak of it."""
+"""No name of the language begins with $, so no expression can use it."""
 _CONTENTS: Final = "cell"
 _STATELESS, _DESIGNS = 0, -1
-"""What stands for the two matchers that belong to no single topic filter."""
+"""The numbers of the two matchers that belong to no single topic filter."""
 
 
 class ShownPublication(Protocol):
-    """A publication, as a cell looks at it."""
+    """What a cell reads of a publication."""
 
     @property
     def at(self) -> float: ...
@@ -54,14 +52,14 @@ class ShownPublication(Protocol):
 
     @property
     def key(self) -> object:
-        """What a ranked delivery calls it."""
+        """Its name in ranked deliveries."""
         ...
 
     def attributes(self) -> Mapping[str, object]: ...
 
 
 class CellSubscription(msgspec.Struct, gc=False):
-    """A subscription, as a cell takes it."""
+    """A subscription with what a cell needs of it."""
 
     id: int
     text: Subscription
@@ -72,12 +70,12 @@ class CellSubscription(msgspec.Struct, gc=False):
 
     @property
     def is_stateful(self) -> bool:
-        """Whether its past decides what it is given."""
+        """Whether its answers depend on earlier publications."""
         return self.text.rank is not None or self.evolve.design != "exact"
 
 
 class CellMatches(msgspec.Struct, gc=False):
-    """Whom publications meet."""
+    """The subscriptions that publications match."""
 
     counts: list[int]
     """How many of `ids` each publication has; empty if there is none at all."""
@@ -85,7 +83,7 @@ class CellMatches(msgspec.Struct, gc=False):
     """Subscriptions, in the order of the publications."""
     ranked: list[RankedDelivery]
     undecided: list[int] = []
-    """Subscriptions that were passed over: trying their patterns took too many steps."""
+    """Subscriptions that were skipped because their patterns took too many steps."""
 
     def by_row(self) -> list[tuple[int, list[int]]]:
         """The rows of publications that match, each with its subscriptions."""
@@ -101,7 +99,7 @@ _NOBODY: Final = np.zeros(0, np.int64)
 
 
 class Cell:
-    """Some subscriptions, and whom publications meet among them."""
+    """Some subscriptions; finds those that publications match."""
 
     def __init__(self, *, compiled: bool = True) -> None:
         self._compiled = compiled
@@ -114,7 +112,7 @@ class Cell:
         self._rank_filter: dict[int, int] = {}
         """The filters of ranked subscriptions."""
         self.touched: list[int] = []
-        """Topic filters whose windows the last batch was shown to, or begun to be."""
+        """Topic filters whose windows the last batch entered, completely or in part."""
 
     def __len__(self) -> int:
         return len(self._stateless) + len(self._designs) + len(self._rank_filter)
@@ -127,17 +125,17 @@ class Cell:
         return self._stateless.ids() | self._designs.ids() | self._rank_filter.keys()
 
     def stateless_ids(self) -> set[int]:
-        """Those that have no past."""
+        """The numbers of stateless subscriptions."""
         return self._stateless.ids()
 
     def stateful_ids(self) -> set[int]:
-        """Those that have one."""
+        """The numbers of stateful subscriptions."""
         return self._designs.ids() | self._rank_filter.keys()
 
     # -- changing ------------------------------------------------------------------------------
 
     def add(self, one: CellSubscription) -> None:
-        """Take in a subscription; LanguageError if it cannot be."""
+        """Add a subscription; LanguageError if it is refused."""
         if one.text.rank is not None:
             matcher = self._ranked.get(one.filter) or Matcher(compiled=self._compiled)
             matcher.add(one.id, one.text, one.accepted_at, one.me, one.evolve)
@@ -153,7 +151,7 @@ class Cell:
         self._unranked = [one for one in (self._stateless, self._designs) if len(one)]
 
     def remove(self, id: int) -> None:
-        """Forget one; KeyError if it is not here."""
+        """Remove a subscription; KeyError if it is not here."""
         filter = self._rank_filter.pop(id, None)
         if filter is None:
             self._matcher_of(id).remove(id)
@@ -177,7 +175,7 @@ class Cell:
     # -- matching ------------------------------------------------------------------------------
 
     def match(self, shown: Sequence[ShownPublication]) -> CellMatches:
-        """Whom publications meet; times must not decrease."""
+        """The subscriptions that publications match; times must not decrease."""
         self.touched = []
         used = self._unranked
         counts, ids = self._match_unranked(shown) if used else ([], _NOBODY)
@@ -221,7 +219,7 @@ class Cell:
 
     @property
     def slides(self) -> list[int]:
-        """The parts that `advance_some` knows."""
+        """The parts that `advance_some` can advance."""
         return [_DESIGNS, *self._ranked]
 
     def advance_some(self, part: int, now: float) -> list[RankedDelivery]:
@@ -229,7 +227,7 @@ class Cell:
         matcher = self._designs if part == _DESIGNS else self._ranked[part]
         return matcher.advance(now)
 
-    # -- making anew ---------------------------------------------------------------------------
+    # -- rebuilding ----------------------------------------------------------------------------
 
     def held_by(self, filter: int) -> list[object]:
         """The publications that windows of one topic filter may still deliver."""
@@ -237,7 +235,7 @@ class Cell:
         return [] if matcher is None else matcher.live_keys()
 
     def renew_unranked(self, wanted: Sequence[CellSubscription]) -> None:
-        """Make the indexes of all that are not ranked anew, with these in them."""
+        """Rebuild the indexes of subscriptions without a rank, with these subscriptions."""
         stateless, designs = Matcher(compiled=self._compiled), Matcher(compiled=self._compiled)
         for one in wanted:
             if one.text.rank is None:
@@ -252,7 +250,7 @@ class Cell:
         wanted: Sequence[CellSubscription],
         shown: Sequence[tuple[ShownPublication, object]],
     ) -> None:
-        """Make the windows of one topic filter anew; show them what they held, as it is called."""
+        """Rebuild the windows of one topic filter from the publications that they held."""
         matcher = Matcher(compiled=self._compiled)
         for one in wanted:
             if one.text.rank is not None and one.filter == filter:
@@ -320,7 +318,7 @@ class Cell:
 def _joined(
     found: Sequence[Pairs], row_of: Sequence[int], rows: int
 ) -> tuple[list[int], Positions]:
-    """What several matchers found for rows, by the publications that the rows are of."""
+    """The pairs of several matchers, by publication instead of by row."""
     ids = np.concatenate([one.subscriptions for one in found])
     if not len(ids):
         return [], _NOBODY
@@ -333,20 +331,20 @@ def _joined(
 
 
 def check(one: CellSubscription) -> None:
-    """LanguageError if no cell could take in a subscription.
+    """LanguageError if a cell would refuse a subscription.
 
-    The text is checked as its author wrote it: with the topic filter it has as many conjunctions,
-    and an error must not show what nobody has written.
+    The expression is checked as it was written: the topic filter adds no conjunctions, and an error
+    must show only what the author wrote.
     """
     checked(one.id, one.text, one.accepted_at, one.me, one.evolve)
 
 
 def _with_filter(one: CellSubscription) -> Subscription:
-    """The text, for the topics of the subscription's filter only."""
+    """The expression, restricted to the topics of the subscription's filter."""
     return Subscription(on_filter(one.filter, one.text.condition), one.text.select, one.text.rank)
 
 
 def on_filter(number: int, condition: Condition) -> Condition:
-    """A condition for the topics of one filter only; what is shown says which filter it fits."""
+    """A condition, restricted to publications that fit one topic filter."""
     here = Comparison("=", Attribute((FILTER_ATTRIBUTE,)), Literal(number))
     return here if condition == TRUE else And((here, condition))

@@ -1,13 +1,13 @@
 """Whether the compiled kernels are there yet.
 
-Numba compiles them the first time they are imported, which takes some ten seconds, and keeps the
-result in its cache, from which they are loaded in a second, and then they take 150 MB. A broker
-must not wait for either: once a matcher has something to find (`when_wanted`), it calls `warm_up`
-in the background, and searches with NumPy until that is done. Those that rank are loaded apart,
-since most have nothing to rank.
+Numba compiles them the first time they are imported, which takes some ten seconds, and caches the
+result, which is loaded in a second and takes 150 MB. A broker must not wait for either: when the
+first subscription with an expression is added (`when_wanted`), it calls `warm_up` in the
+background, and searches with NumPy until that is done. The kernels for ranked subscriptions are
+loaded separately, since most brokers have none.
 
-What Numba imports of NumPy beyond its core is imported here already: two threads that import the
-same package in different orders can stand in each other's way, and Python then refuses one of them.
+The parts of NumPy that Numba imports are imported here already: two threads that import the same
+package in different orders can deadlock, and Python then raises an error in one of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _waiting: dict[bool, list[Callable[[], None]]] = {False: [], True: []}
 
 
 def want(*, ranked: bool = False) -> None:
-    """A matcher of this process has something to find, or even to rank."""
+    """A matcher of this process has a subscription, or a ranked one: call those who wait."""
     for kind in (False, True)[: 1 + ranked]:
         _wanted.add(kind)
         while _waiting[kind]:
@@ -35,7 +35,7 @@ def want(*, ranked: bool = False) -> None:
 
 
 def when_wanted(call: Callable[[], None], *, ranked: bool = False) -> None:
-    """Have something called once a matcher has something to find (to rank), or now."""
+    """Call `call` when a matcher has its first subscription (ranked one), or now if it has."""
     if ranked in _wanted:
         call()
     else:

@@ -1,22 +1,22 @@
-"""The covering forest: each subscription hangs below one that covers it, as in CUPUS.
+"""The covering forest: each subscription is a child of one that covers it, as in CUPUS.
 
-A publication that a subscription does not match, none below it can match, so matching goes down
-only where the parent matched. And the roots are all that another broker has to know: whatever
-anybody here wants, some root wants too.
+If a publication does not match a subscription, it matches none of its descendants, so matching
+descends only where the parent matched. And another broker needs the roots only: a publication that
+any subscription matches also matches a root.
 
-That second use is why the forest is here. As an index it was 20 to 70 times slower than a full
-scan in NumPy at 10,000 subscriptions (`rove.bench.match.forest`), with only a fiftieth of them as
-roots: it asks one by one what the scan compares by the thousand.
+That second use is the purpose of the forest. As an index it was 20 to 70 times slower than a full
+scan in NumPy at 10,000 subscriptions (`rove.bench.match.forest`), although only a fiftieth of them
+were roots: it evaluates one by one what the scan compares by the thousand.
 
-What covers what is decided by `rove.lang.algebra`, and only a sure yes counts. Its answers hold
-for every state of either subscriber, so `me.` is no obstacle; they hold for both at the same
-`t`, from 0 to `FOREVER_S`, so two that evolve are compared only if they were accepted at the same
-time, and publications from outside that span are put to everyone. Ranks are not looked at: what
-must get here is what fulfils the condition, whatever its rank will be.
+`rove.lang.algebra` decides which subscription covers another; only a proven yes counts. Its answers
+hold for every state of both subscribers, so `me.` is allowed. They hold for both at the same `t`,
+from 0 to `FOREVER_S`; so two evolving subscriptions are compared only if they were accepted at the
+same time, and publications outside of that span are matched with all. Ranks are ignored: everything
+that satisfies the condition must arrive, whatever its rank will be.
 
-Cost: two boxes (one span for each attribute) are compared in less than a microsecond without
-asking the algebra. Boxes that travel are compared so at t = 0, which settles nearly every no. Any
-other pair costs what `covers` costs, 0.1 to 30 ms.
+Cost: two boxes (one interval for each attribute) are compared in less than a microsecond, without
+the algebra. Moving boxes are first compared at t = 0, which decides nearly every no. Any other pair
+costs what `covers` costs, 0.1 to 30 ms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from rove.lang.algebra import FOREVER_S, Verdict, covers
+from rove.lang.algebra import FOREVER_S, ProofResult, covers
 from rove.lang.errors import LanguageError
 from rove.lang.normal_form import Conjunction, NormalForm, holds, normalise
 from rove.lang.oracle import Publication
@@ -165,7 +165,7 @@ class Forest:
             if not covers_at_start or (a.is_box and b.is_box):
                 return covers_at_start
         self.counts.covers_asked += 1
-        return covers(a.condition, b.condition).verdict is Verdict.YES
+        return covers(a.condition, b.condition).verdict is ProofResult.YES
 
     # -- matching ----------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class Forest:
         return found
 
     def _is_beyond_proof(self, at: float) -> bool:
-        """True if some `t` is outside the span that the answers about covering speak of."""
+        """True if some `t` is outside the span for which the answers about covering hold."""
         if not self._clocks:
             return False
         return at < self._clocks[-1] or at - self._clocks[0] > FOREVER_S
@@ -194,7 +194,7 @@ class Forest:
 
 
 def box_of(conjunction: Conjunction) -> Box | None:
-    """A conjunction as a box, if it is one: each attribute asked for one span of values."""
+    """A conjunction as a box, if it is one: one interval of values for each attribute."""
     if conjunction.atoms:
         return None
     found: Box = {}

@@ -1,12 +1,12 @@
 """The matcher: subscriptions come and go, batches of publications come in, matches come out.
 
-The one door to this room. It runs in a broker, in matcher processes, at the edge and in Spark's
-workers, so it does no I/O, takes the time as an argument and never stops for a rebuild (see
-`rove.match.index.index` for how merges are done elsewhere). Behind it:
+The entry point of this room. It runs in a broker, in matcher processes, at the edge and in Spark's
+workers, so it does no I/O, takes the time as an argument and never stops for a rebuild
+(`rove.match.index.index` describes how merges run elsewhere). It consists of:
 
 - an exact index for fixed, evolving and following subscriptions (`rove.match.index.index`),
-- the three published designs for evolving ones, for those who choose them (`designs`),
-- ranked subscriptions: their conditions in an index of their own, their windows in
+- the three published designs for evolving subscriptions that choose one (`designs`),
+- ranked subscriptions: a second index for their conditions, and their windows in
   `rove.match.ranked`.
 """
 
@@ -24,22 +24,20 @@ from rove.lang.errors import LanguageError, PublicationError
 from rove.lang.limits import INTEGER_MAX
 from rove.lang.normal_form import Conjunction, normalise
 from rove.lang.oracle import Publication
-from rove.lang.tree import Subscription
+from rove.lang.tree import Subscription, is_conditional
 from rove.lang.values import admit, change_state
-from rove.match.designs.clees import Clees
 from rove.match.designs.design import Counters, Design, DesignState, Evolve, checked_seconds
 from rove.match.designs.lees import Lees
-from rove.match.designs.pes import Pes
+from rove.match.designs.versioned import Clees, Pes
 from rove.match.engine import want, warm_up
-from rove.match.index.batch import PublicationBatch
+from rove.match.index.batch import SlotBatch
 from rove.match.index.columns import PublicationTable, batch_of
 from rove.match.index.index import ExactIndex, ReadingMatcher
 from rove.match.index.layout import Buffer
-from rove.match.index.rows import Floats, Integers, Positions
+from rove.match.index.rows import Floats, Positions
 from rove.match.index.subjects import Subjects
-from rove.match.pairs import Pairs
-from rove.match.ranked.ranks import RankedDelivery, is_conditional
 from rove.match.ranked.windows import Windows
+from rove.match.results import Matches, Pairs, RankedDelivery
 from rove.match.saved import (
     IndexState,
     SavedError,
@@ -54,28 +52,6 @@ EXACT = Evolve()
 _DESIGNS: Final[dict[str, type[Pes | Lees | Clees]]] = {"pes": Pes, "lees": Lees, "clees": Clees}
 
 _CONTENTS: Final = "matcher"
-
-
-class Matches(Pairs):
-    """Who gets what, and what ranked subscriptions are given now, in order of time."""
-
-    __slots__ = ("ranked",)
-
-    def __init__(
-        self,
-        publications: Integers | None,
-        subscriptions: Positions,
-        ranked: Sequence[RankedDelivery] = (),
-    ) -> None:
-        super().__init__(publications, subscriptions)
-        self.ranked = ranked
-
-    @classmethod
-    def of(cls, pairs: Pairs, ranked: Sequence[RankedDelivery] = ()) -> Matches:
-        """The same pairs, and what ranks deliver."""
-        matches = cls(pairs._publications, pairs.subscriptions, ranked)
-        matches._counts = pairs._counts
-        return matches
 
 
 class Matcher:
@@ -136,7 +112,7 @@ class Matcher:
         me: Mapping[str, object] | None = None,
         evolve: Evolve = EXACT,
     ) -> None:
-        """Put another subscription in the place of one; no publication meets both or none.
+        """Replace a subscription by another; every publication is matched with exactly one of them.
 
         When the new one is refused, the old one stays.
         """
@@ -191,7 +167,7 @@ class Matcher:
             self._index.add(id, conjunctions, accepted_at, me)
 
     def _want(self, *, ranked: bool = False) -> None:
-        """Have the kernels loaded: here and now, or by whoever listens for that."""
+        """Have the kernels loaded: here and now, or by the callbacks of `when_wanted`."""
         want(ranked=ranked)
         if self._compiled and ranked:
             warm_up()
@@ -229,7 +205,7 @@ class Matcher:
         at: Sequence[float],
         keys: Sequence[object] | None = None,
     ) -> Matches:
-        """Who gets each of `publications`, which appear at the times `at`.
+        """The subscriptions that get each of `publications`, which appear at the times `at`.
 
         Publications hold what `rove.lang.values.admit` admits. Windows slide and designs evolve
         with the times, which must not decrease for them. `keys` name the publications when a
@@ -246,7 +222,7 @@ class Matcher:
         """The same for publications that come as columns of any types; no loop over the rows."""
         return self._matched(batch_of(self._subjects, columns, at), keys)
 
-    def _matched(self, batch: PublicationBatch, keys: Sequence[object] | None) -> Matches:
+    def _matched(self, batch: SlotBatch, keys: Sequence[object] | None) -> Matches:
         if keys is not None and len(keys) != len(batch):
             raise PublicationError(
                 f"{len(batch)} publications came with {len(keys)} keys", "give each its own"
@@ -296,7 +272,7 @@ class Matcher:
         order = np.argsort(numbers, kind="stable")
         return Pairs(numbers[order], ids[order])
 
-    def _rank(self, batch: PublicationBatch, keys: Sequence[object] | None) -> list[RankedDelivery]:
+    def _rank(self, batch: SlotBatch, keys: Sequence[object] | None) -> list[RankedDelivery]:
         matched = self._conditions.match_batch(batch)
         ends = matched.starts(len(batch)).tolist()
         ranked: list[RankedDelivery] = []
@@ -320,7 +296,7 @@ class Matcher:
         return due_at
 
     def live_keys(self) -> list[object]:
-        """What the publications are called that some window may still deliver."""
+        """The keys of the publications that some window may still deliver."""
         return self._windows.live_keys()
 
     def counters(self) -> dict[str, Counters]:
@@ -338,7 +314,7 @@ class Matcher:
         return [self._index, self._conditions, *self._design_indexes]
 
     def merge_due(self) -> Work | None:
-        """The next work that is worth its while, if any: to run anywhere, then to install."""
+        """The next work that is worthwhile, if any: `run` it anywhere, then `install` it."""
         for index in self._indexes():
             work: Work | None = index.merge_due() or index.subjects.merge_due()
             if work is not None:
@@ -363,7 +339,7 @@ class Matcher:
             index.compact()
 
     def prepare(self, begins_at: float, ends_at: float) -> None:
-        """Be quick at these times, for those who come with many publications out of a history.
+        """Prepare for these times, for callers with many publications from a history.
 
         Answers are the same without; a broker need not call it, since its merges follow the time.
         """
@@ -415,7 +391,7 @@ class Matcher:
         return matcher
 
     def _restore(self, state: _MatcherState) -> None:
-        """What stands outside of the indexes."""
+        """Everything outside of the indexes."""
         self._windows = Windows.from_state(state.windows)
         self._is_ranked = state.is_ranked
         for name, design_state in state.designs.items():
@@ -455,20 +431,20 @@ def _segment(block: memoryview) -> Buffer:
 
 
 class Work(Protocol):
-    """Something to be done beside matching: `run` it anywhere, then `install` it here."""
+    """Work beside matching: `run` it anywhere, then `install` it here."""
 
     def run(self) -> Work:
         """Do it; touches nothing that matching uses."""
 
     def abandon(self) -> None:
-        """It could not be run or installed: what it was to merge may be merged again."""
+        """It could not be run or installed; its inputs may be merged again."""
 
     def install(self) -> None:
         """Use the result from now on."""
 
 
 class _Checked(NamedTuple):
-    """What a subscription is added with, once it is known to be fit."""
+    """The arguments of adding a subscription, after all checks."""
 
     conjunctions: tuple[Conjunction, ...]
     accepted_at: float

@@ -1,14 +1,14 @@
 """Subscriptions over a whole stream, as in `rove.lang.replay`, but through the matcher.
 
-The notifications are the oracle's, in the oracle's order and to the last byte: for each
-publication first what moved up before it, in order of time, then everybody who gets it, in the
-order in which they subscribed. Publications wait until there are enough for a batch, or until a
-state changes, since a batch knows one state only. Nothing else is held but what windows hold, and
-a batch is kept so short that what it delivers fits into memory.
+The notifications are equal to those of the oracle, byte by byte and in the same order: for each
+publication first those that moved up before it, in order of time, then its receivers, in the order
+of their subscriptions. Publications wait until there are enough for a batch, or until a state
+changes, since a batch is matched with one state. Only the publications in windows are kept, and a
+batch is so short that its notifications fit into memory.
 
-Notifications come as JSON lines. The name of a subscriber is encoded when it subscribes, and a
-publication when it is first delivered; the lines of a publication are then one `join` of bytes
-that are there already. SELECT and ranks need lines of their own, which cost more.
+Notifications are JSON lines. The name of a subscriber is encoded when it subscribes, and a
+publication when it is first delivered; so the lines of a publication are one `join` of existing
+bytes. With SELECT or a rank each line is written separately, which costs more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rove.lang.tree import TRUE, Attribute, Me, Subscription, Time, parts
 from rove.lang.values import admit
 from rove.match.designs.design import Evolve, parse_evolve
 from rove.match.matcher import EXACT, Matcher
-from rove.match.ranked.ranks import RankedDelivery
+from rove.match.results import RankedDelivery
 
 BATCH_MAX: Final = 4_096
 """Publications of a batch; more would gain nothing."""
@@ -51,7 +51,7 @@ class EngineReplay:
     """Subscriptions that live through a stream; time only moves forward.
 
     `evolve` is the design for evolving subscriptions that name none themselves. With `compiled`
-    the kernels are waited for; without, they are used as soon as somebody has called `warm_up`.
+    the kernels are waited for; without, they are used once `warm_up` was called.
     Without `writes` notifications are counted but not written.
     """
 
@@ -72,7 +72,7 @@ class EngineReplay:
         self._waiting: list[_Taken] = []
         self._batch_size = _BATCH_FIRST
         self._is_compact = True
-        """False if somebody has subscribed since the indexes were made as quick as they get."""
+        """False if there are new subscriptions since the indexes were compacted."""
 
     # -- subscribers -------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class EngineReplay:
         me: Mapping[str, object] | None = None,
         evolve: str | None = None,
     ) -> None:
-        """Add a subscription; a bad text or a name that is taken is refused."""
+        """Add a subscription; an invalid expression or a name in use is refused."""
         if name in self._ids:
             raise LanguageError(f"there is already a subscription {name!r}")
         if not math.isfinite(accepted_at):
@@ -212,7 +212,7 @@ class EngineReplay:
         return moved_up, arriving
 
     def _runs(self, at: Sequence[float]) -> Iterator[tuple[int, int]]:
-        """Parts of a batch in which the time of a delivery tells the publication it belongs to."""
+        """Parts of a batch in which the time of a delivery identifies its publication."""
         cuts = [0]
         # A window so short, or a time so large, that members leave at the time they come.
         if any(time + self._span_s_min == time for time in (at[0], at[-1])):
@@ -231,7 +231,7 @@ class _Taken(msgspec.Struct, eq=False):
     position: int
     """In its batch."""
     encoded: dict[int, bytes] = {}
-    """The end of its lines, by what of it is chosen; as far as anybody has asked."""
+    """The end of its lines, for each SELECT that was needed so far."""
 
 
 def _key(delivery: RankedDelivery) -> _Taken:

@@ -123,7 +123,7 @@ Program = list[int]
 
 
 class SavedConjunction(msgspec.Struct, frozen=True, array_like=True):
-    """A conjunction; the patterns of its sets stand apart."""
+    """A conjunction; the patterns of its sets are stored separately."""
 
     sets: dict[ValueNode, ValueSet]
     atoms: frozenset[Comparison]

@@ -1,6 +1,7 @@
 """The monitor: a page that shows a world, its engines and a broker, live.
 
-A process of its own, so that pages cost the broker's loop nothing: it asks the broker over HTTP,
-reads the metrics database, and plays a world on a stage, which is a process again. `application`
-has the routes, `live` the one WebSocket of a page, `stage` and `playing` the two ends of the stage.
+It is a process of its own, so that pages cost the broker's loop nothing. It queries the broker over
+HTTP, reads the metrics database, and plays a world in a further process. `application` has the
+routes, `live_updates` the WebSockets of pages, `world_process` and `world_worker` the two ends of
+the pipe to the world.
 """

@@ -1,9 +1,9 @@
-"""The monitor's routes: the page, its data, and the one WebSocket.
+"""The monitor's routes: the page, its data, and one WebSocket.
 
-It decides nothing about the world or the broker. What it has from a broker it asks for with the
-visitor's own name (`access`), what it has from the metrics database it reads in threads, and
-what moves comes from the hub (`live`). Every answer carries the headers that keep a browser from
-running, framing or loading anything that is not the monitor's own.
+No decisions about the world or the broker are made here. The broker is asked with the visitor's own
+credentials (`logins`), the metrics database is read in threads, and live data comes from
+`live_updates`. Every answer carries headers that keep a browser from running, framing or loading
+anything that is not part of the monitor.
 """
 
 from __future__ import annotations
@@ -34,12 +34,8 @@ from rove.base.http_answers import (
     read_json,
     routing_error,
 )
-from rove.monitor.access import Access, Visitor
 from rove.monitor.broker_client import BrokerClient
-from rove.monitor.comparison import compare
-from rove.monitor.hub import PAGES_MAX, Hub, PageConnection
-from rove.monitor.metrics_history import MetricsHistory
-from rove.monitor.operations import (
+from rove.monitor.broker_status import (
     REARRANGEMENTS,
     ROUTES,
     SlowConsumers,
@@ -48,8 +44,12 @@ from rove.monitor.operations import (
     jobs,
     metrics_json,
 )
-from rove.monitor.static import INDEX, Files
-from rove.monitor.virtual_sensors import has_sensors, heat
+from rove.monitor.comparison import compare
+from rove.monitor.live_updates import PAGES_MAX, LiveUpdates, PageConnection
+from rove.monitor.logins import Logins, Visitor
+from rove.monitor.metrics_history import MetricsHistory
+from rove.monitor.page_files import INDEX, Files
+from rove.monitor.sensor_maps import has_sensors, heat
 from rove.world.runs.scenarios import load_scenario, shipped_scenarios
 
 BODY_BYTES_MAX: Final = 1024 * 1024
@@ -57,7 +57,7 @@ LONG_BYTES: Final = 10_000
 """Longer answers are compressed, in a thread."""
 JOBS_FRESH_S: Final = 1.0
 LOOK_AFTER_S: Final = 5.0
-"""How often it is asked whether somebody who looks still may."""
+"""How often the access of open pages is checked again."""
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data: blob:; font-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -74,7 +74,7 @@ HEADERS: Final = (
 
 
 class Login(msgspec.Struct):
-    """Who wants to be let in."""
+    """The body of a login."""
 
     user: str = ""
     password: str = ""
@@ -85,8 +85,8 @@ class Monitor:
 
     def __init__(
         self,
-        hub: Hub,
-        access: Access,
+        hub: LiveUpdates,
+        access: Logins,
         broker: BrokerClient | None = None,
         history: MetricsHistory | None = None,
         pipeline: Path | None = None,
@@ -101,7 +101,7 @@ class Monitor:
         self._jobs: tuple[float, asyncio.Task[list[dict[str, Any]]]] | None = None
 
     async def _parts(self, visitor: Visitor | None) -> dict[str, bool]:
-        """What there is to look at. A part of Rove that does not exist is not there."""
+        """Which parts are available."""
         channels, matchers, policies = await asyncio.gather(
             self._shown("/channels", visitor),
             self._shown("/matchers", visitor),
@@ -122,7 +122,7 @@ class Monitor:
     async def _shown(
         self, path: str, visitor: Visitor | None, query: dict[str, str] | None = None
     ) -> Any:
-        """What the broker shows to a visitor; None if it does not, or if there is none."""
+        """The broker's answer to a visitor; None if it refuses, or without a broker."""
         if self._broker is None or visitor is None:
             return None
         try:
@@ -139,7 +139,7 @@ class Monitor:
     async def file(self, request: Request) -> Response:
         return self._files.answer(request.path_params["path"], request)
 
-    # -- who is it -----------------------------------------------------------------------------
+    # -- visitors -----------------------------------------------------------------------------
 
     async def hello(self, request: Request) -> Response:
         visitor = None
@@ -206,7 +206,7 @@ class Monitor:
             raise fault_of(answer)
         if route == "metrics":
             return json_answer(metrics_json(answer))
-        # A broker that is ill says why, which is an answer like any other here.
+        # A broker that is unhealthy reports why: a normal answer for the page.
         return await self._packed(answer.body, request)
 
     async def explain(self, request: Request, visitor: Visitor) -> Response:
@@ -224,25 +224,27 @@ class Monitor:
         answer = await broker.post(f"/matchers/{what}", body, visitor.authorization)
         if answer.status >= 400:
             raise fault_of(answer)
-        # What was known of the matchers a moment ago is not so any more.
+        # Cached answers about the matchers are outdated now.
         broker.forget(visitor.authorization)
         return json_bytes(answer.body, answer.status)
 
     def _the_broker(self) -> BrokerClient:
         if self._broker is None:
-            raise HttpError(404, "no broker is watched", "start `rove monitor --broker URL`")
+            raise HttpError(404, "the monitor has no broker", "start `rove monitor --broker URL`")
         return self._broker
 
     async def jobs(self, _request: Request, _visitor: Visitor) -> Response:
         if self._pipeline is None:
-            raise HttpError(404, "no pipeline is watched", "start `rove monitor --pipeline FOLDER`")
+            raise HttpError(
+                404, "the monitor has no pipeline", "start `rove monitor --pipeline FOLDER`"
+            )
         now = time.monotonic()
         if self._jobs is None or self._jobs[0] < now:
             looking = asyncio.create_task(asyncio.to_thread(jobs, self._pipeline))
             self._jobs = now + JOBS_FRESH_S, looking
         return json_answer(await asyncio.shield(self._jobs[1]))
 
-    # -- what was recorded ---------------------------------------------------------------------
+    # -- metrics ---------------------------------------------------------------------
 
     async def series(self, _request: Request, _visitor: Visitor) -> Response:
         return json_answer(await self._the_history().series())
@@ -260,7 +262,9 @@ class Monitor:
 
     def _the_history(self) -> MetricsHistory:
         if self._history is None:
-            raise HttpError(404, "nothing is recorded", "start `rove monitor --database FILE`")
+            raise HttpError(
+                404, "the monitor has no metrics database", "start `rove monitor --database FILE`"
+            )
         return self._history
 
     async def _long(self, value: object, request: Request) -> Response:
@@ -310,7 +314,7 @@ class Monitor:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _look_after(self, socket: WebSocket) -> None:
-        """Whoever is locked out, or has logged out, sees no more."""
+        """Close the page of a visitor who has lost access or logged out."""
         while True:
             await asyncio.sleep(LOOK_AFTER_S)
             try:
@@ -346,7 +350,7 @@ class Monitor:
             Route("/api/compare", self._for_visitors(self.compare)),
         ]
         handlers: Any = {HttpError: _answer_error, HTTPException: _answer_404}
-        return _Edge(Starlette(routes=routes, exception_handlers=handlers))
+        return _SecurityHeaders(Starlette(routes=routes, exception_handlers=handlers))
 
     def _for_visitors(
         self, handler: Callable[[Request, Visitor], Awaitable[Response]]
@@ -363,7 +367,7 @@ def _is_secure(request: Request) -> bool:
 
 
 async def _hear(socket: WebSocket, page: PageConnection) -> None:
-    """Until the page is gone."""
+    """Handle messages until the page is closed."""
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
@@ -397,7 +401,7 @@ async def _answer_404(request: Request, error: Any) -> Response:
     return error_answer(routing_error(request, error))
 
 
-class _Edge:
+class _SecurityHeaders:
     """The outermost layer: headers for every answer."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,10 +1,9 @@
-"""The broker's HTTP interface, asked on behalf of visitors.
+"""The client for the broker's HTTP interface, used on behalf of visitors.
 
-Connections are kept and used again, a few at a time, in threads: the standard library's client does
-all of HTTP that a broker speaks, TLS included, and a request a second needs no more. What was asked
-within the last second is not asked again, by the same visitor or another with the same identity,
-and a question that is under way is waited for: twenty pages cost the broker one request a second
-for each route. Passwords are passed on as they came and are never written anywhere.
+A few connections are kept open and used from threads: the standard library's client supports all of
+HTTP that a broker uses, including TLS, and a request a second needs no more. Answers are cached for
+a second for each identity, and a request that is under way is shared: twenty pages cost the broker
+one request a second for each route. Credentials are passed on unchanged and never written anywhere.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ ANSWER_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 class BrokerAnswer(NamedTuple):
-    """What the broker said."""
+    """An answer of the broker."""
 
     status: int
     type: str
@@ -59,7 +58,7 @@ class BrokerClient:
         self._slots = asyncio.Semaphore(CONNECTIONS_MAX)
         self._kept: dict[tuple[str, str], _CachedAnswer] = {}
         self.asked = 0
-        """How many requests the broker got of us."""
+        """How many requests were sent to the broker."""
 
     async def get(
         self, path: str, query: Mapping[str, str] | None = None, authorization: str = ""
@@ -75,7 +74,7 @@ class BrokerClient:
                 self._kept.clear()
             task = asyncio.create_task(self._ask("GET", target, authorization, None))
             kept = self._kept[key] = _CachedAnswer(now + FRESH_S, task)
-        # One visitor who goes away must not take the answer from the others.
+        # A visitor who disconnects must not cancel the answer for the others.
         return await asyncio.shield(kept.answer)
 
     async def post(self, path: str, body: bytes, authorization: str = "") -> BrokerAnswer:

@@ -1,11 +1,11 @@
-"""Two engines, or two runs, over the same period: how much they differ, and how sure that is.
+"""Two engines, or two runs, over the same period: how much they differ, and how certain that is.
 
-Both are looked at from the beginning of their run on. The time that both have is cut into equal
-batches, and each batch gives one mean for either side. Readings one after the other resemble each
-other, so they are no independent measurements; means of long batches nearly are. The interval is
-Student's, of the differences batch by batch: two engines in one history have met the same world in
-the same second, and pairing takes that out. The interval of a ratio is that of the classical ratio
-estimator. With fewer than `BATCHES_MIN` batches there is a difference and no interval.
+Time counts from the beginning of each run. The period that both have is cut into equal batches, and
+each batch gives one mean for either side. Consecutive readings are correlated, so they are no
+independent measurements; means of long batches nearly are. The interval is Student's, of the
+differences batch by batch: two engines in one history meet the same events in the same second, and
+pairing removes their effect. The interval of a ratio is that of the classical ratio estimator. With
+fewer than `BATCHES_MIN` batches there is a difference without an interval.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What can be said in the console: the commands of the world, and a few about the stage.
+"""Commands of the console: those of the world, and a few that start and stop worlds.
 
-A closed grammar; nothing that is typed is ever run as code, and a scenario is one of those that are
-shipped or that the monitor was started with, never a path that a visitor names. The words of the
-world are `rove.world.people.commands`; here are those that begin, halt and end a world.
+The grammar is closed: input is never run as code, and a scenario is a shipped one or the one that
+the monitor was started with, never a path from a visitor. `rove.world.people.commands` has the
+commands of the world; here are those that begin, pause and end one.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from rove.world.people.commands import COMMAND_FORMS, Vocabulary, complete, help
 from rove.world.runs.state import WorldError
 
 _FORMS: Final = {
-    "help": ("help [COMMAND]", "what can be said", "help gather"),
+    "help": ("help [COMMAND]", "lists the commands", "help gather"),
     "scenario": (
         "scenario NAME [players N] [seed N]",
         "end this world and begin another",
         "scenario dense players 300",
     ),
-    "pause": ("pause", "let the world stand still", "pause"),
-    "resume": ("resume", "let it go on", "resume"),
+    "pause": ("pause", "stop the world's time", "pause"),
+    "resume": ("resume", "continue", "resume"),
     "restart": ("restart", "begin the same scenario again", "restart"),
     "end": ("end", "end the world", "end"),
 }
@@ -30,7 +30,7 @@ COUNT_MAX: Final = 100_000
 
 
 class Help(msgspec.Struct, frozen=True):
-    """Tell what can be said."""
+    """Show the help."""
 
     verb: str | None = None
 
@@ -49,12 +49,12 @@ class Halt(msgspec.Struct, frozen=True):
     verb: str
 
 
-StageCommand: TypeAlias = Help | Begin | Halt
-"""Something that is said to the stage, not to the world on it."""
+WorldControl: TypeAlias = Help | Begin | Halt
+"""A command for the process that plays worlds, not for the world."""
 
 
-def stage_command(text: str) -> StageCommand | None:
-    """What is meant for the stage; None for what the world has to understand."""
+def world_control(text: str) -> WorldControl | None:
+    """The control command in a text; None if it is one of the world's."""
     words = text.split()
     match words:
         case ["help"]:

@@ -1,12 +1,12 @@
-"""A recorded run as one HTML file that can be mailed: figures, charts, and who needs how much more.
+"""A recorded run as one HTML file that can be mailed: figures, charts, and the engines compared.
 
-Nothing in it runs, and nothing is fetched: no script, charts as SVG (`rove.monitor.svg`), colours
-for light and dark in its own style sheet, and a policy that forbids everything else, so that a mail
-program or a careful reader may open it. Names of engines and scenarios may come from anybody's
-file: they are escaped, all of them.
+The file has no scripts and loads nothing: charts are SVG (`rove.monitor.svg`), light and dark
+colours are in its own style sheet, and a content security policy forbids everything else, so mail
+programs may open it. Names of engines and scenarios may come from anybody's file, so all of them
+are escaped.
 
-A template engine would be one more dependency for one page. A run of seven engines is about 150 KB
-and takes a second or two, most of it the database's.
+A template engine would be a dependency for one page. A run of seven engines is about 150 KB and
+takes a second or two, most of it in the database.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class ExportError(RoveError):
 
 
 class Figure(NamedTuple):
-    """What is told of each engine."""
+    """A figure that is reported of each engine."""
 
     name: str
-    """As `rove.world.engines.counters` has it."""
+    """As `rove.world.engines.bus` has it."""
     title: str
     unit: str
     """Of the axis: of a total that grows, by the second."""

@@ -1,8 +1,8 @@
-"""The metrics database as the page asks for it: series, points and runs.
+"""Series, points and runs of the metrics database, as the page needs them.
 
-Questions are answered in threads, a few at a time, and the same question within a second is the
-same answer: twenty pages with the same charts cost what one does. The database is opened with the
-first question, and again if it was away.
+Queries run in threads, a few at a time, and results are cached for a second: twenty pages with the
+same charts cost what one does. The database is opened with the first query, and again after it was
+unavailable.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MetricsHistory:
         self._kept: dict[str, tuple[float, asyncio.Task[Any]]] = {}
 
     def database(self) -> Database:
-        """The database; opened by whoever is first. For threads."""
+        """The database, opened at first use. For threads."""
         with self._lock:
             if self._database is None:
                 self._database = Database(self._place)

@@ -1,8 +1,8 @@
-"""Samples of the world on the stage, into the metrics database.
+"""Records samples of the world that is played in the metrics database.
 
 Readings go through a recorder, which never waits. The row of a run is written in a thread, and
-again with the next sample if the database was away. Time is the wall's, not the world's: charts of
-a world stand beside those of a broker, and a world that was paused has a gap there.
+again with the next sample if the database was unavailable. Times are of the wall clock, not of the
+world: charts of a world are shown beside those of a broker, and a paused world leaves a gap.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RecordedSample(msgspec.Struct, frozen=True):
 
 
 class RunRecorder:
-    """Writes down what happens on the stage."""
+    """Records the runs and samples of the world."""
 
     def __init__(self, place: str, history: MetricsHistory) -> None:
         self._recorder = Recorder(place)
@@ -40,7 +40,7 @@ class RunRecorder:
         self._writing: asyncio.Task[None] | None = None
 
     def begin(self, said: dict[str, Any]) -> None:
-        """Another run has begun, as the stage says it."""
+        """A new run has begun."""
         view = said["view"]
         engines = [one["name"] for one in view["engines"]]
         facts = {**said["facts"], "engines": engines, "seconds": view["seconds"]}
@@ -77,11 +77,11 @@ class RunRecorder:
             self._run = None
 
     def state(self) -> RecorderState:
-        """How it is doing."""
+        """The state of the recorder."""
         return self._recorder.state()
 
     async def close(self) -> None:
-        """Write what waits, for a moment."""
+        """Write what is pending, for a few seconds at most."""
         self._write_runs()
         if self._writing is not None:
             await asyncio.wait([self._writing], timeout=CLOSE_S)

@@ -1,12 +1,12 @@
-"""Lines over time as SVG, for a report that needs neither a script nor anything from elsewhere.
+"""Line charts as SVG, for a report without scripts or external files.
 
-The page draws on a canvas, which a letter cannot carry; a picture of it would know neither light
-nor dark. SVG inside HTML takes its colours from the style sheet around it, can be searched, and is
+The page draws on a canvas, which a mailed file cannot contain; a bitmap would not adapt to light
+and dark. SVG inside HTML takes its colours from the style sheet around it, can be searched, and is
 sharp at any size. matplotlib writes SVG too, but as outlines of glyphs, ten times the size, in
-colours that are fixed.
+fixed colours.
 
-What is drawn is as on the page: units at the axes, a dash for each line and its name at its end, so
-that colour alone never tells. A line of 240 points is 2 KB; drawing one takes a millisecond.
+Charts look as on the page: units at the axes, and for each line a dash and its name at its end, so
+colour is never the only distinction. A line of 240 points is 2 KB; drawing one takes a millisecond.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The monitor's end of the stage: starts the process that plays, hears it, and talks to it.
+"""Starts the process that plays the world and exchanges messages with it.
 
-Spawned, not forked: the monitor has threads and an event loop, and none of that may be copied. A
-thread reads what the process says and hands it to the loop, another writes what it is asked, so the
-loop never waits for a world that is busy. What cannot be written because a world is being made for
-a long time is refused, not kept without bound.
+The process is spawned, not forked, because the monitor has threads and an event loop. One thread
+reads its messages and passes them to the loop, another writes requests, so the loop never waits for
+a busy world. If too many requests wait (making a large world takes seconds), further ones are
+refused; there is no unbounded queue.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class WorldProcess:
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe()
         self._process = context.Process(
-            target=play, args=(there, self._scenario), name="rove-stage", daemon=True
+            target=play, args=(there, self._scenario), name="rove-world", daemon=True
         )
         # Ctrl-C at a terminal reaches all processes. This one learns to ignore it when it has been
         # loaded, which takes seconds; until then, and after, it does not see it.
@@ -67,7 +67,7 @@ class WorldProcess:
                 return
 
         for name, work in (("hears", read), ("asks", lambda: self._write(here))):
-            threading.Thread(target=work, name=f"rove-stage-{name}", daemon=True).start()
+            threading.Thread(target=work, name=f"rove-world-{name}", daemon=True).start()
 
     @staticmethod
     def _later(loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:

@@ -1,23 +1,28 @@
-"""The stage's end of the stage: plays a scenario in real time, in a process of its own.
+"""The process that plays a world in real time: its loop, its commands and what it reports.
 
-A tick is taken when its time has come. Where the machine is too slow for that, the world falls
-behind: what is more than `BEHIND_S_MAX` late is not made up for, time goes on more slowly, and
-`speed` says by how much. A scenario that has come to its end goes on living until somebody says
-`end`.
+A tick is computed when its time has come. On a machine that is too slow the world lags: delays of
+more than `BEHIND_S_MAX` are not made up for, so world time runs more slowly, and `speed` gives the
+ratio. After the last second of its scenario a world continues until the command `end`.
 
-What is said comes in and answers and frames go out through one pipe, in the order in which they
-happened: JSON, or a frame of `rove.monitor.frames` as it is. When the other end is gone so is this
-process.
+Requests, answers and frames share one pipe, in the order in which they happened: JSON, or frames of
+`rove.monitor.motion_frames`. The process ends when the other end of the pipe is closed.
+
+`world_view` is what the page draws of a run: the map and its inhabitants, once for each run, as
+JSON. Coordinates are metres, rounded to centimetres: more is invisible, and half of the bytes are
+digits. Above 30,000 tiles a picture shows only a grey haze, so they are left out. The shipped town
+with 200 players takes 87 KB, the open plain with its 8,000 tiles 361; compressed 22 and 55.
 """
 
 from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterable
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from rove.errors import RoveError
 from rove.monitor.console_commands import (
@@ -26,16 +31,18 @@ from rove.monitor.console_commands import (
     Help,
     completions,
     console_help,
-    stage_command,
+    world_control,
 )
-from rove.monitor.frames import ClientAreas, Motion
-from rove.monitor.sensors import SensorMap
-from rove.monitor.world_view import world_view
+from rove.monitor.motion_frames import ClientAreas, Motion
+from rove.monitor.sensor_maps import SensorMap
 from rove.world.engines.areas_of_interest import areas_of, listening_of
+from rove.world.engines.ensemble import WorldEngine
+from rove.world.map.maps import Map, Roads
+from rove.world.map.tiles import Tiles
 from rove.world.people.commands import WorldCommand
-from rove.world.runs.running import Run
+from rove.world.runs.scenario_run import ScenarioRun
 from rove.world.runs.scenarios import Scenario, ScenarioError, load_scenario, shipped_scenarios
-from rove.world.runs.state import WorldError
+from rove.world.runs.state import EntityKind, Floats, WorldError
 
 BEHIND_S_MAX: Final = 1.0
 LISTENING_S: Final = 0.2
@@ -47,7 +54,7 @@ TEXT_MAX: Final = 1_000
 
 
 class WorkerRequest(msgspec.Struct, tag_field="do", tag=str.lower):
-    """What the monitor wants of the stage."""
+    """A request of the monitor."""
 
 
 class RunCommand(WorkerRequest):
@@ -87,7 +94,7 @@ def play(pipe: Connection, scenario: Scenario) -> None:
 
 
 class WorldWorker:
-    """What goes on on the stage."""
+    """Plays one world after another and reports over the pipe."""
 
     def __init__(self, pipe: Connection, scenario: Scenario) -> None:
         self._pipe = pipe
@@ -96,14 +103,14 @@ class WorldWorker:
         self._selected: list[str] = []
         self._wants_areas = False
         self._waiting: dict[int, tuple[WorldCommand, int]] = {}
-        """Commands that the next tick obeys, by their identity, and who asked."""
+        """Commands for the next tick, by their identity, with the numbers of their requests."""
         self._is_paused = False
         self._is_over = False
         self._said_state: dict[str, Any] = {}
         self._begin(scenario)
 
     def _begin(self, scenario: Scenario) -> None:
-        run = Run(scenario, timer=time.perf_counter_ns, is_open=True)
+        run = ScenarioRun(scenario, timer=time.perf_counter_ns, is_open=True)
         if run.ensemble is not None:
             run.ensemble.begin()
         else:
@@ -161,7 +168,7 @@ class WorldWorker:
             self._measure(now)
         if not self._was_over and changes.at >= run.scenario.seconds:
             self._was_over = True
-            self._note("scenario", f"{run.scenario.name} is over; the world goes on until `end`")
+            self._note("scenario", f"{run.scenario.name} is over; the world continues until `end`")
         self._tell_state()
 
     def _measure(self, now: float) -> None:
@@ -172,11 +179,11 @@ class WorldWorker:
     @property
     def _speed(self) -> float:
         (began, at), (now, at_now) = self._pace[0], self._pace[-1]
-        # What is nearly 1 is 1: a state is told when it changes, and this one wavers.
+        # Values near 1 count as 1: a state is sent when it changes, and the speed fluctuates.
         speed = (at_now - at) / (now - began) if now - began > 1.0 else 1.0
         return 1.0 if speed > 0.97 else round(speed, 1)
 
-    # -- telling -------------------------------------------------------------------------------
+    # -- reports -------------------------------------------------------------------------------
 
     def _tell(self, what: dict[str, Any]) -> None:
         self._pipe.send_bytes(msgspec.json.encode(what))
@@ -269,7 +276,7 @@ class WorldWorker:
         for name in new:
             self._tell(self._listening(name))
         if wants_areas and not self._wants_areas and self._run.live:
-            # From the beginning: nobody was listening meanwhile.
+            # From the beginning: no page has had updates meanwhile.
             self._areas.forget()
             areas = areas_of(self._run.live, self._run.buses[self._run.live], self._run.world)
             world = self._run.world
@@ -281,7 +288,7 @@ class WorldWorker:
 
     def _obey(self, number: int, text: str) -> None:
         try:
-            order = stage_command(text)
+            order = world_control(text)
             match order:
                 case Help(verb=verb):
                     self._said(number, console_help(verb, self._scenarios()))
@@ -297,14 +304,14 @@ class WorldWorker:
 
     def _command(self, number: int, text: str) -> None:
         if self._is_over:
-            raise WorldError("the world has ended; say restart, or scenario NAME")
+            raise WorldError("the world has ended; enter restart, or scenario NAME")
         command = self._run.world.obey(text)
         if self._is_paused:
-            self._said(number, f"{command}: taken, and obeyed when the world goes on")
+            self._said(number, f"{command}: queued until the world continues")
         self._waiting[id(command)] = command, -1 if self._is_paused else number
 
     def _answer_commands(self) -> None:
-        """Say what became of commands in the tick that was their turn."""
+        """Report the results of the commands of this tick."""
         world = self._run.world
         why = {id(refusal.command): refusal for refusal in world.refusals}
         world.refusals.clear()
@@ -329,20 +336,20 @@ class WorldWorker:
             self._begin_another(number, self._run.scenario)
             return
         if self._is_over:
-            raise WorldError("the world has ended; say restart, or scenario NAME")
+            raise WorldError("the world has ended; enter restart, or scenario NAME")
         if verb == "end":
             self._is_over = True
             self._said(number, f"{self._run.scenario.name} has ended")
             self._note("scenario", f"{self._run.scenario.name} was ended")
         elif verb == "pause":
             self._is_paused = True
-            self._said(number, f"the world stands still at {self._run.world.at:.1f} s")
+            self._said(number, f"the world is paused at {self._run.world.at:.1f} s")
         else:
             self._is_paused = False
             self._due = time.monotonic()
             self._sample_due = time.monotonic()
             self._pace = [(time.monotonic(), self._run.world.at)]
-            self._said(number, "the world goes on")
+            self._said(number, "the world continues")
         self._tell_state()
 
     # -- scenarios -----------------------------------------------------------------------------
@@ -383,3 +390,78 @@ def _rounded(values: list[float]) -> list[float]:
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
+
+
+TILES_MAX: Final = 30_000
+LANE_M: Final = 3.0
+"""How wide a lane is drawn; maps say nothing of it."""
+
+
+def world_view(run: ScenarioRun, name: str) -> dict[str, Any]:
+    """Everything of a run that does not move."""
+    world, scenario = run.world, run.scenario
+    regions = world.regions
+    return {
+        "run": name,
+        "scenario": scenario.name,
+        "title": scenario.title,
+        "about": scenario.about,
+        "seed": scenario.seed,
+        "seconds": scenario.seconds,
+        "tick_s": world.tick_s,
+        "map": _map_view(world.map, world.tiles),
+        "regions": [
+            dict(zip(("server", "x0", "y0", "x1", "y1"), (n, *regions.rectangle(n)), strict=True))
+            for n in range(regions.count)
+        ],
+        "entities": {
+            "names": world.entities.names,
+            "kinds": world.entities.kind.tolist(),
+            "kind_names": [kind.name.lower() for kind in EntityKind],
+        },
+        "clients": {
+            "avatars": world.clients.avatar.tolist(),
+            "reach": [world.clients.reach_x, world.clients.reach_y],
+        },
+        "engines": [_engine_view(one, run) for one in _engines(run)],
+    }
+
+
+def _engines(run: ScenarioRun) -> Iterable[WorldEngine]:
+    return run.ensemble.engines if run.ensemble is not None else ()
+
+
+def _engine_view(engine: WorldEngine, run: ScenarioRun) -> dict[str, Any]:
+    chosen = run.scenario.engines
+    lag_s = chosen.lag_s if engine.name in ("evolving-pes", "evolving-clees") else None
+    return {
+        "name": engine.name,
+        "delay_s": engine.delay_ticks * run.world.tick_s,
+        "live": engine.name == run.live,
+        "design": engine.name.partition("-")[2] or engine.name,
+        "lag_s": lag_s,
+    }
+
+
+def _map_view(map_: Map, tiles: Tiles) -> dict[str, Any]:
+    is_few = len(tiles) <= TILES_MAX
+    return {
+        "name": map_.name,
+        "width": map_.width,
+        "height": map_.height,
+        "walls": [_rounded_points(np.array(wall)) for wall in map_.obstacles],
+        "roads": [] if map_.roads is None else _roads_view(map_.roads),
+        "places": {name: [float(x), float(y)] for name, (x, y) in map_.places.items()},
+        "tiles": _rounded_points(tiles.triangles.reshape(-1, 6)) if is_few else [],
+    }
+
+
+def _roads_view(roads: Roads) -> list[dict[str, Any]]:
+    return [
+        {"points": [roads.nodes[lane.from_node], roads.nodes[lane.to_node]], "width": LANE_M}
+        for lane in roads.lanes
+    ]
+
+
+def _rounded_points(points: Floats) -> Any:
+    return points.round(2).tolist()

@@ -13,34 +13,7 @@ from typing import Any, cast
 
 from hypothesis import strategies as st
 
-from rove.lang.tree import (
-    And,
-    Arithmetic,
-    Attribute,
-    Between,
-    Call,
-    Comparator,
-    Comparison,
-    Condition,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Me,
-    Negation,
-    Not,
-    Operator,
-    Or,
-    Rank,
-    Subscription,
-    TextTest,
-    TextTestName,
-    Time,
-    Unit,
-    ValueNode,
-    Window,
-    parts,
-)
+from rove.lang import tree as syntax
 from rove.lang.values import next_number, previous_number
 
 _MAX = sys.float_info.max
@@ -68,10 +41,10 @@ VARIABLES = (("x",), ("y",), ("battery", "level"))
 numbers = st.sampled_from(NUMBERS)
 strings = st.sampled_from(STRINGS) | st.text("ab%_'~é", max_size=4)
 comparators = cast(
-    "st.SearchStrategy[Comparator]", st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
+    "st.SearchStrategy[syntax.Comparator]", st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
 )
-attributes = st.sampled_from([Attribute(path) for path in PATHS])
-state_variables = st.sampled_from([Me(path) for path in VARIABLES])
+attributes = st.sampled_from([syntax.Attribute(path) for path in PATHS])
+state_variables = st.sampled_from([syntax.Me(path) for path in VARIABLES])
 times = st.sampled_from([0.0, 0.5, 1.0, 2.0, 8.0, 1e9])
 
 carried: st.SearchStrategy[Any] = st.sampled_from(
@@ -92,37 +65,39 @@ states = st.fixed_dictionaries(
     {}, optional={"x": values, "y": values, "battery": st.fixed_dictionaries({"level": values})}
 )
 
-_leaves: st.SearchStrategy[ValueNode] = (
-    numbers.map(Literal) | attributes | state_variables | st.just(Time())
+_leaves: st.SearchStrategy[syntax.ValueNode] = (
+    numbers.map(syntax.Literal) | attributes | state_variables | st.just(syntax.Time())
 )
 
 
-def _computed(inner: st.SearchStrategy[ValueNode]) -> st.SearchStrategy[ValueNode]:
-    operators = cast("st.SearchStrategy[Operator]", st.sampled_from("+-*/"))
+def _computed(inner: st.SearchStrategy[syntax.ValueNode]) -> st.SearchStrategy[syntax.ValueNode]:
+    operators = cast("st.SearchStrategy[syntax.Operator]", st.sampled_from("+-*/"))
     one = st.tuples(inner)
     several = st.lists(inner, min_size=2, max_size=3).map(tuple)
     return (
-        st.builds(Arithmetic, operators, inner, inner)
-        | st.builds(Negation, inner)
-        | st.builds(Call, st.sampled_from(["abs", "sqrt", "sin", "cos", "floor", "ceil"]), one)
-        | st.builds(Call, st.sampled_from(["least", "greatest"]), several)
-        | st.builds(Call, st.just("pow"), st.tuples(inner, inner))
-        | st.builds(Call, st.just("distance"), st.tuples(inner, inner, inner, inner))
+        st.builds(syntax.Arithmetic, operators, inner, inner)
+        | st.builds(syntax.Negation, inner)
+        | st.builds(
+            syntax.Call, st.sampled_from(["abs", "sqrt", "sin", "cos", "floor", "ceil"]), one
+        )
+        | st.builds(syntax.Call, st.sampled_from(["least", "greatest"]), several)
+        | st.builds(syntax.Call, st.just("pow"), st.tuples(inner, inner))
+        | st.builds(syntax.Call, st.just("distance"), st.tuples(inner, inner, inner, inner))
     )
 
 
-number_values: st.SearchStrategy[ValueNode] = st.recursive(_leaves, _computed, max_leaves=4)
+number_values: st.SearchStrategy[syntax.ValueNode] = st.recursive(_leaves, _computed, max_leaves=4)
 """Values that are numbers where they have a value at all."""
 
-text_values: st.SearchStrategy[ValueNode] = attributes | st.builds(
-    Call, st.just("lower"), st.tuples(attributes)
+text_values: st.SearchStrategy[syntax.ValueNode] = attributes | st.builds(
+    syntax.Call, st.just("lower"), st.tuples(attributes)
 )
 
-_literals = numbers.map(Literal) | strings.map(Literal)
+_literals = numbers.map(syntax.Literal) | strings.map(syntax.Literal)
 
 
 @st.composite
-def _likes(draw: st.DrawFn) -> Like:
+def _likes(draw: st.DrawFn) -> syntax.Like:
     escape = draw(st.sampled_from([None, None, "!", "\\"]))
     pieces = st.sampled_from(["a", "b", "é", "%", "_", "'"])
     escaped = (
@@ -131,86 +106,92 @@ def _likes(draw: st.DrawFn) -> Like:
         else pieces | st.sampled_from([f"{escape}%", f"{escape}_", f"{escape}{escape}"])
     )
     pattern = "".join(draw(st.lists(escaped, max_size=5)))
-    return Like(draw(text_values), pattern, escape, draw(st.booleans()))
+    return syntax.Like(draw(text_values), pattern, escape, draw(st.booleans()))
 
 
-def _ins() -> st.SearchStrategy[In]:
+def _ins() -> st.SearchStrategy[syntax.In]:
     one_kind = (
-        st.lists(numbers.map(Literal), min_size=1, max_size=4)
-        | st.lists(strings.map(Literal), min_size=1, max_size=4)
-        | st.lists(st.booleans().map(Literal), min_size=1, max_size=2)
+        st.lists(numbers.map(syntax.Literal), min_size=1, max_size=4)
+        | st.lists(strings.map(syntax.Literal), min_size=1, max_size=4)
+        | st.lists(st.booleans().map(syntax.Literal), min_size=1, max_size=2)
     )
-    return st.builds(In, attributes, one_kind.map(tuple), st.booleans())
+    return st.builds(syntax.In, attributes, one_kind.map(tuple), st.booleans())
 
 
-static_predicates: st.SearchStrategy[Condition] = (
-    st.builds(Comparison, comparators, attributes, _literals)
-    | st.builds(Comparison, comparators, _literals, attributes)
+static_predicates: st.SearchStrategy[syntax.Condition] = (
+    st.builds(syntax.Comparison, comparators, attributes, _literals)
+    | st.builds(syntax.Comparison, comparators, _literals, attributes)
     | st.builds(
-        Comparison,
-        cast("st.SearchStrategy[Comparator]", st.sampled_from(["=", "!="])),
+        syntax.Comparison,
+        cast("st.SearchStrategy[syntax.Comparator]", st.sampled_from(["=", "!="])),
         attributes,
-        st.booleans().map(Literal),
+        st.booleans().map(syntax.Literal),
     )
-    | st.builds(Between, attributes, *[numbers.map(Literal)] * 2, st.booleans())
-    | st.builds(Between, attributes, *[strings.map(Literal)] * 2, st.booleans())
+    | st.builds(syntax.Between, attributes, *[numbers.map(syntax.Literal)] * 2, st.booleans())
+    | st.builds(syntax.Between, attributes, *[strings.map(syntax.Literal)] * 2, st.booleans())
     | _ins()
     | st.builds(
-        TextTest,
+        syntax.TextTest,
         cast(
-            "st.SearchStrategy[TextTestName]",
+            "st.SearchStrategy[syntax.TextTestName]",
             st.sampled_from(["startswith", "endswith", "contains"]),
         ),
         text_values,
         strings,
     )
     | _likes()
-    | st.builds(IsNull, attributes, st.booleans())
+    | st.builds(syntax.IsNull, attributes, st.booleans())
     | attributes
-    | st.booleans().map(Literal)
+    | st.booleans().map(syntax.Literal)
 )
 """Predicates over single attributes and constants."""
 
-moving_predicates: st.SearchStrategy[Condition] = (
-    st.builds(Comparison, comparators, number_values, number_values)
-    | st.builds(Between, number_values, number_values, number_values, st.booleans())
-    | st.builds(Comparison, comparators, attributes, attributes)
-    | st.builds(IsNull, state_variables, st.booleans())
+moving_predicates: st.SearchStrategy[syntax.Condition] = (
+    st.builds(syntax.Comparison, comparators, number_values, number_values)
+    | st.builds(syntax.Between, number_values, number_values, number_values, st.booleans())
+    | st.builds(syntax.Comparison, comparators, attributes, attributes)
+    | st.builds(syntax.IsNull, state_variables, st.booleans())
     | state_variables
 )
 """Predicates with arithmetic, `t`, `me.` and several attributes."""
 
 
 def conditions(
-    predicates: st.SearchStrategy[Condition], max_leaves: int = 6
-) -> st.SearchStrategy[Condition]:
+    predicates: st.SearchStrategy[syntax.Condition], max_leaves: int = 6
+) -> st.SearchStrategy[syntax.Condition]:
     """Predicates joined by AND, OR and NOT."""
 
-    def joined(inner: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]:
+    def joined(inner: st.SearchStrategy[syntax.Condition]) -> st.SearchStrategy[syntax.Condition]:
         several = st.lists(inner, min_size=2, max_size=3).map(tuple)
-        return st.builds(And, several) | st.builds(Or, several) | st.builds(Not, inner)
+        return (
+            st.builds(syntax.And, several)
+            | st.builds(syntax.Or, several)
+            | st.builds(syntax.Not, inner)
+        )
 
     return st.recursive(predicates, joined, max_leaves=max_leaves)
 
 
 windows = st.builds(
-    Window,
+    syntax.Window,
     st.integers(1, 100),
     cast(
-        "st.SearchStrategy[Unit]",
+        "st.SearchStrategy[syntax.Unit]",
         st.sampled_from(["MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS", "PUBLICATIONS"]),
     ),
 ) | st.builds(
-    Window, st.sampled_from([0.5, 1.5, 0.001]), cast("st.SearchStrategy[Unit]", st.just("HOURS"))
+    syntax.Window,
+    st.sampled_from([0.5, 1.5, 0.001]),
+    cast("st.SearchStrategy[syntax.Unit]", st.just("HOURS")),
 )
 
-ranks = st.builds(Rank, number_values, st.booleans(), st.integers(1, 10_000), windows)
+ranks = st.builds(syntax.Rank, number_values, st.booleans(), st.integers(1, 10_000), windows)
 
 selects = st.none() | st.lists(attributes, min_size=1, max_size=3).map(tuple)
 
-static_subscriptions = st.builds(Subscription, conditions(static_predicates))
+static_subscriptions = st.builds(syntax.Subscription, conditions(static_predicates))
 subscriptions = st.builds(
-    Subscription,
+    syntax.Subscription,
     conditions(static_predicates | moving_predicates),
     selects,
     st.none() | ranks,
@@ -221,18 +202,18 @@ subscriptions = st.builds(
 # -- encounters ---------------------------------------------------------------------------
 
 
-def _constants(subscription: Subscription) -> list[Any]:
+def _constants(subscription: syntax.Subscription) -> list[Any]:
     """What a subscription compares with, the direct neighbours of that, and something else."""
     found: list[Any] = [None, True, False, 0, "a", [1], 2**63]
-    for node in parts(subscription):
+    for node in syntax.parts(subscription):
         match node:
-            case Literal(value=value):
+            case syntax.Literal(value=value):
                 found.append(value)
-            case In(items=items):
+            case syntax.In(items=items):
                 found += [item.value for item in items]
-            case Like(pattern=pattern):
+            case syntax.Like(pattern=pattern):
                 found += [pattern, pattern.replace("%", "").replace("_", "a")]
-            case TextTest(text=text):
+            case syntax.TextTest(text=text):
                 found += [f"{text}b", f"b{text}"]
     for value in list(found):
         if type(value) is str:
@@ -244,16 +225,20 @@ def _constants(subscription: Subscription) -> list[Any]:
 
 @st.composite
 def encounters(
-    draw: st.DrawFn, wanted: st.SearchStrategy[Subscription] = subscriptions
-) -> tuple[Subscription, dict[str, Any], float, dict[str, Any]]:
+    draw: st.DrawFn, wanted: st.SearchStrategy[syntax.Subscription] = subscriptions
+) -> tuple[syntax.Subscription, dict[str, Any], float, dict[str, Any]]:
     """A subscription, and a publication, a `t` and a state that stand on its bounds."""
     subscription = draw(wanted)
     constants = st.sampled_from(_constants(subscription))
     publication: dict[str, Any] = {}
     me: dict[str, Any] = {}
-    named = {node for node in parts(subscription) if isinstance(node, Attribute | Me)}
+    named = {
+        node
+        for node in syntax.parts(subscription)
+        if isinstance(node, syntax.Attribute | syntax.Me)
+    }
     for name in sorted(named, key=repr):
-        inside = publication if isinstance(name, Attribute) else me
+        inside = publication if isinstance(name, syntax.Attribute) else me
         for segment in name.path[:-1]:
             inside = inside.setdefault(segment, {})
             inside = inside if isinstance(inside, dict) else {}

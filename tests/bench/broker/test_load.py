@@ -8,7 +8,7 @@ import pytest
 
 from rove.bench.broker import load as broker_load
 from rove.bench.broker.clients import X_COUNT, X_MIN
-from rove.bench.broker.load import Durable, FanOut, Idle, Sift, Spread, run
+from rove.bench.broker.load import LOAD, Durable, FanOut, Idle, Sift, Spread
 from rove.testing.broker_processes import BrokerProcessError, Running, rove
 from rove.testing.ports import free_port
 
@@ -35,7 +35,7 @@ def fan_out(broker: Running, qos: int) -> FanOut:
 @pytest.mark.parametrize("qos", [0, 1])
 def test_everybody_gets_everything(broker: Running, qos: int) -> None:
     before = broker.metrics()
-    outcome = run(fan_out(broker, qos))
+    outcome = LOAD.run(fan_out(broker, qos))
     assert outcome.expected == 3 * outcome.sent > 0
     assert outcome.delays_ms is None
     after = broker.metrics()
@@ -50,7 +50,7 @@ def test_everybody_gets_everything(broker: Running, qos: int) -> None:
 
 @pytest.mark.soak
 def test_a_pace_is_kept_and_delays_are_taken(broker: Running) -> None:
-    outcome = run(msgspec.structs.replace(fan_out(broker, 1), per_s=100.0))
+    outcome = LOAD.run(msgspec.structs.replace(fan_out(broker, 1), per_s=100.0))
     assert outcome.received == outcome.expected
     assert 5 <= outcome.sent <= outcome.seconds * 100 + 2
     assert outcome.delays_ms is not None
@@ -61,7 +61,7 @@ def test_a_pace_is_kept_and_delays_are_taken(broker: Running) -> None:
 @pytest.mark.soak
 def test_a_slow_one_changes_nothing_for_the_others(broker: Running) -> None:
     job = msgspec.structs.replace(fan_out(broker, 0), per_s=200.0, has_slow_one=True)
-    outcome = run(job)
+    outcome = LOAD.run(job)
     assert outcome.received == outcome.expected == 3 * outcome.sent
 
 
@@ -78,7 +78,7 @@ def test_sifting_finds_the_same_either_way(broker: Running, by_content: bool) ->
         at_once=5,
         payload_bytes=256,
     )
-    outcome = run(job)
+    outcome = LOAD.run(job)
     assert outcome.received == outcome.expected > 0
     if by_content:
         assert outcome.useful == outcome.received
@@ -99,7 +99,7 @@ def test_spread_subscriptions_and_absent_ones_are_kept(broker: Running) -> None:
         per_s=100,
         payload_bytes=256,
     )
-    outcome = run(spread)
+    outcome = LOAD.run(spread)
     assert outcome.received == outcome.expected
     assert 3 < outcome.expected / outcome.sent < 6
     durable = Durable(
@@ -112,7 +112,7 @@ def test_spread_subscriptions_and_absent_ones_are_kept(broker: Running) -> None:
         payload_bytes=256,
     )
     before = broker.metrics()["rove_queued_messages"]
-    outcome = run(durable)
+    outcome = LOAD.run(durable)
     assert outcome.sent > 6
     # Those who were there before left their sessions, and queues that wait for them.
     assert broker.metrics()["rove_queued_messages"] - before >= outcome.sent
@@ -121,7 +121,7 @@ def test_spread_subscriptions_and_absent_ones_are_kept(broker: Running) -> None:
 def test_the_idle_come_and_go(broker: Running) -> None:
     before = broker.metrics()["rove_connections_total"]
     job = Idle(port=broker.port, pid=broker.pid, seconds=0, connections=20, rounds=2)
-    outcome = run(job)
+    outcome = LOAD.run(job)
     assert outcome.received == outcome.expected == 40
     assert len(outcome.resident_bytes) == 5
     metrics = broker.metrics()
@@ -132,7 +132,7 @@ def test_the_idle_come_and_go(broker: Running) -> None:
 def test_what_goes_wrong_is_said_in_one_line(broker: Running) -> None:
     job = msgspec.structs.replace(fan_out(broker, 0), port=free_port())
     with pytest.raises(BrokerProcessError, match=r"subscriber-[0-2] cannot connect") as raised:
-        run(job)
+        LOAD.run(job)
     assert "\n" not in str(raised.value)
 
 
@@ -142,7 +142,7 @@ def test_being_sent_away_ends_the_load(tmp_path: Path) -> None:
         rove(tmp_path, {"ROVE_LIMITS__RECEIVE_MAX": "2"}) as broker,
         pytest.raises(BrokerProcessError, match="publisher was sent away"),
     ):
-        run(fan_out(broker, 1))
+        LOAD.run(fan_out(broker, 1))
 
 
 class TestRanges:

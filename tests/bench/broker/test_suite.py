@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rove.bench.broker import suite as broker_bench
-from rove.bench.broker.load import Outcome
+from rove.bench.broker.load import BrokerOutcome
 from rove.bench.broker.suite import QUICK, SUITE
 from rove.bench.measure import Measure
 from rove.broker.storage.journal import Changes
@@ -122,9 +122,9 @@ def test_without_mosquitto_rove_is_measured_alone() -> None:
 
 
 def test_a_lost_notification_ends_the_run() -> None:
-    broker_bench._nothing_lost("here", Outcome(expected=7, received=7))
+    broker_bench._nothing_lost("here", BrokerOutcome(expected=7, received=7))
     with pytest.raises(BrokerProcessError, match="here: 6 notifications came, 7 were due"):
-        broker_bench._nothing_lost("here", Outcome(expected=7, received=6))
+        broker_bench._nothing_lost("here", BrokerOutcome(expected=7, received=6))
 
 
 def test_what_was_kept_is_counted_on_disk(tmp_path: Path) -> None:

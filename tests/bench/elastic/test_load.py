@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from rove.bench.broker.clients import Client, Tally
-from rove.bench.elastic import load as elastic_load
-from rove.bench.elastic.load import Closed, Flooded, Paced, _Listener, _Sender
+from rove.bench.elastic.load import LOAD, Closed, Flooded, Paced, _Listener, _Sender
 from rove.bench.elastic.workload import TOPIC, Drawn, due_bytes, work_of
 from rove.bench.load import Notes
 from rove.mqtt.decoder import PacketDecoder
@@ -131,13 +130,13 @@ def test_runs_of_several_sizes_and_lengths(broker: Running) -> None:
     job = Closed(
         port=broker.port, pid=broker.pid, sessions=3, sizes=[2, 40], counts=[5, 20], under_way=2
     )
-    runs = elastic_load.run(job).runs
+    runs = LOAD.run(job).runs
     assert [(one.subscriptions, one.sent) for one in runs] == [(2, 5), (2, 20), (40, 5), (40, 20)]
     last = runs[-1]
     assert 0 < last.p50_ms <= last.p99_ms
     assert len(last.quarters_ms) == 4
     assert last.received > 20, "three sessions, most of them met"
-    assert last.matchers_cpu_s == 0
+    assert last.children_cpu_s == 0
 
 
 @pytest.mark.soak
@@ -145,7 +144,7 @@ def test_paces_are_traced(broker: Running) -> None:
     job = Paced(
         port=broker.port, pid=broker.pid, sessions=1, size=30, steps=[(50, 0.2), (200, 0.2)]
     )
-    outcome = elastic_load.run(job)
+    outcome = LOAD.run(job)
     assert outcome.trace is not None
     sent_s, delays_ms = outcome.trace.arrays()
     assert len(sent_s) == len(delays_ms) == outcome.runs[0].received > 0
@@ -166,7 +165,7 @@ def test_as_many_as_are_taken(broker: Running) -> None:
         under_way=10,
         seconds=0.2,
     )
-    (found,) = elastic_load.run(job).runs
+    (found,) = LOAD.run(job).runs
     assert found.received == found.sent > 30
     assert found.sent_per_s > 0
 
@@ -174,4 +173,4 @@ def test_as_many_as_are_taken(broker: Running) -> None:
 def test_a_broker_that_is_not_there_is_told_of() -> None:
     job = Flooded(port=free_port(), pid=1, size=1, publishers=1, under_way=1, seconds=0.1)
     with pytest.raises(BrokerProcessError, match="cannot connect"):
-        elastic_load.run(job)
+        LOAD.run(job)

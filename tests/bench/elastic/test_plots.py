@@ -20,7 +20,7 @@ def ran(subscriptions: int, sent: int, mean_ms: float) -> Run:
         received=sent,
         seconds=1.0,
         broker_cpu_s=0.5,
-        matchers_cpu_s=0.0,
+        children_cpu_s=0.0,
         mean_ms=mean_ms,
         p50_ms=mean_ms,
         p99_ms=2 * mean_ms,

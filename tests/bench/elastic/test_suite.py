@@ -152,7 +152,7 @@ def test_the_published_figure_stands_beside_ours() -> None:
         received=100,
         seconds=1.0,
         broker_cpu_s=0.5,
-        matchers_cpu_s=0.0,
+        children_cpu_s=0.0,
         mean_ms=4.0,
     )
     theirs, mean, *_ = elastic_bench._delays_beside_cupus("embedded", found)

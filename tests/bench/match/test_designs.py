@@ -7,7 +7,7 @@ from rove.bench.match.designs import ArrayIndex, World, run
 from rove.lang import matches, normalise, parse
 from rove.match.designs.design import OneByOne
 from rove.match.designs.lees import Lees
-from rove.match.designs.pes import Pes
+from rove.match.designs.versioned import Pes
 
 
 @pytest.mark.soak

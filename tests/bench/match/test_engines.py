@@ -13,7 +13,7 @@ from rove.bench.match.engines import (
     WrongAnswerError,
     stream_of,
 )
-from rove.match.pairs import Pairs
+from rove.match.results import Pairs
 from rove.testing.boxes import Name, workload
 from tests.effort import some
 

@@ -12,7 +12,7 @@ from rove.bench.match.engines import IndexEngine, Judge, Stream, WrongAnswerErro
 from rove.bench.match.suite import SUITE, MatchOptions, steady_seconds
 from rove.bench.measure import Measure
 from rove.match import Matcher
-from rove.match.pairs import Pairs
+from rove.match.results import Pairs
 
 QUICK = MatchOptions(sizes=(100, 300), events=32, parts=("speed",))
 

@@ -5,7 +5,7 @@ import pytest
 from rove.bench.broker.clients import Tally
 from rove.bench.load import Notes
 from rove.bench.policy import load as policy_load
-from rove.bench.policy.load import Device, Job, Listener, Subscriber
+from rove.bench.policy.load import Device, Listener, PolicyJob, Subscriber
 from rove.bench.policy.workload import TOPIC, message
 from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Puback, Publish
@@ -59,6 +59,6 @@ class TestListener:
 
 
 def test_a_broker_that_is_not_there_is_told_of() -> None:
-    job = Job(port=free_port(), pid=1, policies={}, devices=[Device()], messages=1)
+    job = PolicyJob(port=free_port(), pid=1, policies={}, devices=[Device()], messages=1)
     with pytest.raises(BrokerProcessError, match="cannot connect"):
         policy_load.run([job])

@@ -9,20 +9,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rove.bench.policy import plots as policy_plots
-from rove.bench.policy.load import Outcome
+from rove.bench.policy.load import PolicyOutcome
 from rove.bench.policy.simulated import MODEL
 from rove.errors import UsageError
 
 
-def ran(seconds: float, cpu_s: float = 1.0, p99_ms: float = 5.0) -> Outcome:
-    return Outcome(
+def ran(seconds: float, cpu_s: float = 1.0, p99_ms: float = 5.0) -> PolicyOutcome:
+    return PolicyOutcome(
         sent=10,
         expected=100,
         received=100,
         received_bytes=10_000,
         seconds=seconds,
         broker_cpu_s=cpu_s,
-        workers_cpu_s=0.0,
+        children_cpu_s=0.0,
         p50_ms=1.0,
         p99_ms=p99_ms,
     )

@@ -12,7 +12,7 @@ import pytest
 
 from rove.bench.measure import Measure
 from rove.bench.policy import suite as policy_bench
-from rove.bench.policy.load import Outcome
+from rove.bench.policy.load import PolicyOutcome
 from rove.bench.policy.suite import FULL, QUICK, SUITE, PolicyOptions
 from rove.testing import broker_processes
 from rove.testing.broker_processes import Running
@@ -110,15 +110,15 @@ def test_battery(tmp_path: Path) -> None:
     assert (tmp_path / "policy-battery.png").exists()
 
 
-def outcome(seconds: float, received: int = 880, p99_ms: float = 10.0) -> Outcome:
-    return Outcome(
+def outcome(seconds: float, received: int = 880, p99_ms: float = 10.0) -> PolicyOutcome:
+    return PolicyOutcome(
         sent=4,
         expected=880,
         received=received,
         received_bytes=880,
         seconds=seconds,
         broker_cpu_s=1.0,
-        workers_cpu_s=0.5,
+        children_cpu_s=0.5,
         p50_ms=1.0,
         p99_ms=p99_ms,
     )

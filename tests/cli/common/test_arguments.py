@@ -1,4 +1,4 @@
-"""What options take, and what they say of anything else."""
+"""Arguments that several commands have, and commands with parts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import argparse
 
 import pytest
 
-from rove.cli.common.arguments import number_of, port_number, whole_number
+from rove.cli.common.arguments import (
+    CommandPart,
+    add_parts,
+    number_of,
+    port_number,
+    run_part,
+    whole_number,
+)
 
 
 @pytest.mark.parametrize(("written", "number"), [("1", 1), ("007", 7), ("1000", 1000)])
@@ -33,3 +40,28 @@ def test_ports() -> None:
     assert [port_number("0"), port_number("65535")] == [0, 65535]
     with pytest.raises(argparse.ArgumentTypeError, match="65536 is not a whole number from 0 to"):
         port_number("65536")
+
+
+def test_the_part_that_was_named_runs_with_its_arguments(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    parser = argparse.ArgumentParser()
+    add_parts(
+        parser,
+        {
+            "one": CommandPart("do one thing", lambda child: None, lambda arguments: 1),
+            "two": CommandPart(
+                "do another",
+                lambda child: child.set_defaults(number=2),
+                lambda arguments: int(arguments.number),
+            ),
+        },
+    )
+    assert run_part(parser.parse_args(["one"])) == 1
+    arguments = parser.parse_args(["two", "--debug"])
+    assert (run_part(arguments), arguments.debug) == (2, True)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["one", "--help"])
+    assert "Do one thing." in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        parser.parse_args([])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rove.cli.common.input import STDIN
 from rove.cli.common.progress import Counted, progress_bar, watched_lines
-from rove.cli.common.texts import STDIN
 
 
 class Terminal(io.StringIO):

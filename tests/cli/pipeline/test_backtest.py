@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rove.cli import main
-from rove.cli.common.texts import moment_of
+from rove.cli.common.input import moment_of
 from rove.cli.pipeline import backtest as command
 from rove.errors import UsageError
 from rove.lake.log import open_for_writing

@@ -77,7 +77,7 @@ def test_what_cannot_be_read_is_an_error(
     (tmp_path / "bytes.policy").write_bytes(b"\xff\xfe")
     assert main(["policy", "check", str(tmp_path / "bytes.policy")]) == 2
     assert main(["policy", "check", str(tmp_path / "none.policy")]) == 2
-    assert "no text in UTF-8" in capsys.readouterr().err
+    assert "is not UTF-8" in capsys.readouterr().err
 
 
 # --- test -----------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ def test_what_is_suspended_and_why_is_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     view = msgspec.to_builtins(three_policies())
-    monkeypatch.setattr("rove.cli.policy.setting.Broker.ask", lambda *_: view)
+    monkeypatch.setattr("rove.cli.policy.setting.BrokerApi.ask", lambda *_: view)
     assert main(["policy", "show"]) == 0
     told = capsys.readouterr().out
     assert "tablet: subscription 12 (icu/+), set 1m 0s ago" in told

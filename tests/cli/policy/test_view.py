@@ -19,7 +19,7 @@ from rove.cli.policy.view import (
     value_text,
 )
 from rove.policy.trial import PolicyTrial
-from rove.world.feeds.ward import ecg_png
+from rove.world.feeds.hospital import ecg_png
 
 
 def jpeg(width: int, height: int) -> bytes:

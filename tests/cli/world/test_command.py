@@ -12,7 +12,7 @@ import pytest
 
 from rove.cli import main
 from rove.live.report import open_database
-from rove.world.engines.registry import ENGINES
+from rove.world.engines.ensemble import ENGINES
 from rove.world.map.maps import load_map, shipped_maps
 from rove.world.people.commands import COMMAND_FORMS
 from rove.world.runs.scenarios import shipped_scenarios

@@ -19,7 +19,7 @@ from rove.cli.world.live import (
     show_delays,
 )
 from rove.live.launcher import LiveResult, ProcessFacts
-from rove.world.runs.results import RunResult
+from rove.world.runs.scenario_run import ScenarioResult
 from tests.live.test_launcher import Playing, crowd, url
 
 __all__ = ["url"]
@@ -28,7 +28,7 @@ __all__ = ["url"]
 def result(updates: int = 120) -> LiveResult:
     nothing = math.nan
     return LiveResult(
-        result=RunResult(
+        result=ScenarioResult(
             scenario="test",
             title="A test",
             seed=1,

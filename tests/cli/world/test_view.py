@@ -19,7 +19,7 @@ from rove.cli.world.view import (
     json_rows,
     show,
 )
-from rove.world.runs.results import EngineFacts, RunResult, RunSample
+from rove.world.runs.scenario_run import EngineFacts, RunSample, ScenarioResult
 
 FIGURES = {
     "subscriptions": 1200.0,
@@ -45,9 +45,9 @@ HEARD = {
 
 
 @pytest.fixture
-def result() -> RunResult:
+def result() -> ScenarioResult:
     early = dict.fromkeys(FIGURES, 0.0)
-    return RunResult(
+    return ScenarioResult(
         scenario="dense",
         title="Many in one place",
         seed=3,
@@ -80,7 +80,7 @@ def lines_of(table: Table) -> list[list[str]]:
     return [line.split() for line in out.getvalue().splitlines()]
 
 
-def test_engines(result: RunResult) -> None:
+def test_engines(result: ScenarioResult) -> None:
     head, object_based, area_based = lines_of(engine_table(result))
     assert head[:4] == ["engine", "delay", "subscriptions", "operations"]
     assert " ".join(object_based) == "object 0.2 s 1,200 8,800 77 123,456 3.5 MB 250 ms 0 s 12.3 s"
@@ -88,14 +88,14 @@ def test_engines(result: RunResult) -> None:
     assert " ".join(area_based).endswith("250 ms 3.0 s 12.3 s")
 
 
-def test_audiences(result: RunResult) -> None:
+def test_audiences(result: ScenarioResult) -> None:
     head, smog, tram = lines_of(audience_table(result))
     assert head[:3] == ["audience", "subscriptions", "operations"]
     assert " ".join(smog) == "smog 10 12 4,000 1.0 MB 40 2.0 KB 120 ms"
     assert " ".join(tram) == "tram 10 12 4,000 1.0 MB 0 2.0 KB 120 ms"
 
 
-def test_devices(result: RunResult) -> None:
+def test_devices(result: ScenarioResult) -> None:
     assert device_table(result) is None
     read = {"changed": 7.0, "received": 30.0, "received_bytes": 1500.0, "network": 0.75}
     reading = RunSample(60.0, "tram", {**HEARD, **read, "battery": 0.126})
@@ -105,7 +105,7 @@ def test_devices(result: RunResult) -> None:
     assert " ".join(tram) == "tram 40 2.0 KB 7 30 1.5 KB 75% 13%"
 
 
-def test_first_and_last_line(result: RunResult) -> None:
+def test_first_and_last_line(result: ScenarioResult) -> None:
     assert heading(result) == (
         "dense: Many in one place; 1 player, 1,500 entities in all, 4 servers, seed 3"
     )
@@ -114,14 +114,14 @@ def test_first_and_last_line(result: RunResult) -> None:
     )
 
 
-def test_all_of_it(result: RunResult, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_of_it(result: ScenarioResult, capsys: pytest.CaptureFixture[str]) -> None:
     show(result)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + 3 + 3 + 1
     assert lines[-1] == closing_line(result)
 
 
-def test_for_programs(result: RunResult) -> None:
+def test_for_programs(result: ScenarioResult) -> None:
     run, object_based, area_based, smog, _ = (
         json.loads(json.dumps(row)) for row in json_rows(result)
     )

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from rove.lang import LanguageError, LimitError, Subscription, TextError, matches, normalise, parse
 from rove.lang.normal_form import Conjunction, NormalForm, holds
 from rove.match.designs import lees
-from rove.match.designs.clees import Clees
 from rove.match.designs.design import (
     ALWAYS,
     Answers,
@@ -31,7 +30,7 @@ from rove.match.designs.design import (
     split,
 )
 from rove.match.designs.lees import Lees
-from rove.match.designs.pes import Pes
+from rove.match.designs.versioned import Clees, Pes
 from rove.testing import strategies
 from tests.effort import examples
 

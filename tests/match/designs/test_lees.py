@@ -18,7 +18,7 @@ from rove.match.designs import lees as lees_module
 from rove.match.designs.design import OneByOne, split
 from rove.match.designs.lees import (
     Lees,
-    Line,
+    LinearBound,
     LinearComparison,
     LinearRows,
     _bounds,
@@ -77,7 +77,7 @@ nearly_lines: st.SearchStrategy[ValueNode] = st.recursive(
 ages = strategies.times | st.floats(0, 1e9) | st.sampled_from([1e15, 0.1, 1e99])
 
 
-def line_at(line: Line, t: float) -> float:
+def line_at(line: LinearBound, t: float) -> float:
     numbers = np.array([[number] for number in line.numbers])
     return float(_bounds(numbers, np.array([t]))[0])
 
@@ -161,7 +161,7 @@ def test_rows_come_and_go() -> None:
             rows.remove(gone)
             live.remove(gone)
         else:
-            rows.add(step, 0.0, [Line(slope=0.0, offset=float(step))])
+            rows.add(step, 0.0, [LinearBound(slope=0.0, offset=float(step))])
             live.add(step)
         if step % 100 == 0:
             values = rows.values({"x": 1_000})

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rove.match.index.batch import RAW_FALSE, RAW_OPAQUE, RAW_TRUE, PublicationBatch, raw
+from rove.match.index.batch import RAW_FALSE, RAW_OPAQUE, RAW_TRUE, SlotBatch, raw
 from rove.match.index.keys import FALSE, FIRST_STRING, LAST, NULL, OPAQUE, TRUE, number_key
 from rove.testing import strategies
 
@@ -46,5 +46,5 @@ def test_the_facts_survive_a_list_of_floats() -> None:
 
 def test_its_length_is_that_of_its_publications() -> None:
     subjects, raws, rounded = np.empty(0, np.int32), np.empty(0, np.uint64), np.zeros(2, np.uint8)
-    nothing = PublicationBatch((), np.zeros(2), np.zeros(3, np.int64), subjects, raws, rounded)
+    nothing = SlotBatch((), np.zeros(2), np.zeros(3, np.int64), subjects, raws, rounded)
     assert len(nothing) == 2

@@ -13,7 +13,7 @@ from rove.lang.patterns import contains, ends_with, starts_with
 from rove.lang.tree import Attribute, Call, Literal, Time, ValueNode
 from rove.lang.values import OPAQUE, comparable, look_up
 from rove.match.index import keys
-from rove.match.index.batch import PublicationBatch, Slots
+from rove.match.index.batch import SlotBatch, Slots
 from rove.match.index.keys import LAST, number_key
 from rove.match.index.subjects import Subjects, is_subject
 from rove.testing import strategies
@@ -35,7 +35,7 @@ def key_of_bits(bits: int) -> int:
     return bits ^ LAST if bits & SIGN else bits | SIGN
 
 
-def slots(batch: PublicationBatch, publication: int = 0) -> dict[int, int | str]:
+def slots(batch: SlotBatch, publication: int = 0) -> dict[int, int | str]:
     """By subject what a publication has: a key, or a string."""
     texts = {text.slot: text for text in batch.texts}
     found: dict[int, int | str] = {}

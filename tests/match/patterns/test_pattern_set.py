@@ -20,7 +20,7 @@ from rove.lang.patterns import (
     steps_per_character,
 )
 from rove.match.patterns import automaton, pattern_set
-from rove.match.patterns.automaton import StepBudget
+from rove.match.patterns.automaton import PatternBudget
 from rove.match.patterns.pattern_set import AutomatonMerge, PatternSet
 from tests.effort import examples
 
@@ -342,7 +342,7 @@ def test_hostile_patterns_take_steps_linear_in_the_text(written: str, compiled: 
     merge_all(patterns)
     assert bool(patterns._automata) is compiled
     for text in nearly(written, 3_000):
-        budget = StepBudget()
+        budget = PatternBudget()
         assert (number in patterns.fitting(text, budget)) is pattern.matches(text)
         spent = PATTERN_STEPS_MAX + PATTERN_STEPS_PER_CHARACTER_MAX * len(text) - budget.left
         per_character = steps_per_character(pattern)
@@ -356,7 +356,7 @@ def test_a_text_that_is_too_short_takes_no_steps(compiled: bool) -> None:
     patterns = PatternSet(compiled)
     patterns.add(like_pattern("%a%a%a%b%", None))
     merge_all(patterns)
-    budget = StepBudget()
+    budget = PatternBudget()
     patterns.fitting("aab", budget)
     assert budget.left == PATTERN_STEPS_MAX + PATTERN_STEPS_PER_CHARACTER_MAX * 3
 
@@ -371,7 +371,7 @@ def test_what_takes_too_many_steps_is_undecided(compiled: bool) -> None:
     plain = patterns.add(contains("a"))
     merge_all(patterns)
     text = "z" + "a1" * 1_000
-    budget = StepBudget()
+    budget = PatternBudget()
     budget.left = 5_000 - PATTERN_STEPS_PER_CHARACTER_MAX * len(text)
     fitting = set(patterns.fitting(text, budget).tolist())
     assert budget.undecided, "the steps were not enough for all"
@@ -386,7 +386,7 @@ def test_one_pattern_alone_can_be_too_much() -> None:
     patterns = PatternSet()
     number = patterns.add(like_pattern("%a" + "_" * 1_300 + "b%", None))
     merge_all(patterns)
-    budget = StepBudget()
+    budget = PatternBudget()
     budget.left = 10_000 - PATTERN_STEPS_PER_CHARACTER_MAX * 5_001
     assert patterns.fitting("a" * 5_000 + "b", budget).tolist() == []
     assert budget.undecided == [number]

@@ -1,8 +1,8 @@
 """Rows and members have room, and what they no longer need is used again."""
 
 from rove.lang import parse
+from rove.lang.tree import rank_of
 from rove.match.ranked.members import Members
-from rove.match.ranked.ranks import rank_of
 
 
 def test_a_pool_tidies_up_before_it_grows() -> None:

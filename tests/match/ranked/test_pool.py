@@ -16,8 +16,8 @@ from rove.match import engine
 from rove.match.ranked.inputs import Inputs
 from rove.match.ranked.members import Records
 from rove.match.ranked.pool import RankedPool
-from rove.match.ranked.ranks import RankedDelivery
 from rove.match.ranked.windows import Windows
+from rove.match.results import RankedDelivery
 from rove.testing import strategies
 from tests.effort import examples
 

@@ -20,11 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.lang import RankedWindow, Subscription, matches, parse
-from rove.lang.replay import Delivery
-from rove.lang.tree import TRUE, Rank, Window
+from rove.lang.replay import WindowDelivery
+from rove.lang.tree import TRUE, Rank, Window, is_conditional
 from rove.match import Matcher, RankedDelivery, engine
 from rove.match.ranked.pool import RankedPool
-from rove.match.ranked.ranks import is_conditional
 from rove.match.ranked.windows import Windows
 from rove.testing import strategies
 from tests.effort import examples, is_soak
@@ -612,7 +611,9 @@ def test_every_window_moves_to_the_kernels_with_all_it_holds(
     assert matcher.merge_due() is None
 
 
-def told_of(id: int, deliveries: list[Delivery]) -> list[tuple[int, object, float, object, bool]]:
+def told_of(
+    id: int, deliveries: list[WindowDelivery]
+) -> list[tuple[int, object, float, object, bool]]:
     return [(id, one.key, one.at, one.score, one.promoted) for one in deliveries]
 
 
@@ -675,3 +676,12 @@ print("numba" in sys.modules)
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["[0, 1, 2, 3, 4] [5, 6]", "False"]
+
+
+def test_time_does_not_run_back() -> None:
+    windows = Windows()
+    windows.advance(3.0)
+    windows.advance(3.0)
+    for earlier in (2.9, math.nan):
+        with pytest.raises(ValueError, match="must not run back"):
+            windows.advance(earlier)

@@ -162,7 +162,7 @@ def test_a_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
     files = Lake(tmp_path).files("publications")
     (one,) = slices(files, BEGINNING, feed.position, 1, str(tmp_path))
     (tmp_path / files[0].path).unlink()
-    with pytest.raises(MissingFileError, match="does it see the same folder as the driver"):
+    with pytest.raises(MissingFileError, match="has it the same folder as the driver"):
         read_slice(one)
 
 

@@ -153,7 +153,7 @@ def test_batches_are_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_file_that_is_gone_is_named(folder: Path) -> None:
     schema = pa.schema([("id", pa.int64())]).serialize().to_pybytes()
-    with pytest.raises(LakeError, match=r"three\.parquet is not to be found"):
+    with pytest.raises(LakeError, match=r"three\.parquet was not found"):
         list(ParquetScan(str(folder), ((FileSlice("three.parquet"),),), schema, ("id",)).read(0))
 
 

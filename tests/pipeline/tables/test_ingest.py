@@ -249,7 +249,7 @@ def test_workers_that_do_not_see_the_lake_are_an_error_and_nothing_is_committed(
 
     with monkeypatch.context() as patch:
         patch.setattr(ingest_module, "run_task", elsewhere)
-        with pytest.raises(MissingFileError, match="does it see the same folder as the driver"):
+        with pytest.raises(MissingFileError, match="has it the same folder as the driver"):
             ingest(None, lake, tables)
     assert ingest(None, lake, tables).rows_out == 9
     assert positions(tables) == list(range(1, 10))

@@ -7,7 +7,7 @@ import pytest
 
 from rove.lang import normalise, parse
 from rove.match.designs.design import OneByOne
-from rove.match.designs.pes import Pes
+from rove.match.designs.versioned import Pes
 from rove.world.engines.area_kernels import CLEES, EXACT, NEVER, PES, RectangleSearch, sides_at
 from rove.world.runs.state import Floats
 

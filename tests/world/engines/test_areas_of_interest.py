@@ -5,14 +5,14 @@ import pytest
 
 from rove.world.engines.area_engine import UPDATE
 from rove.world.engines.areas_of_interest import areas_of, listening_of, tiles_of
-from rove.world.runs.running import Run
+from rove.world.runs.scenario_run import ScenarioRun
 from rove.world.runs.scenarios import EngineSettings, MapSettings, PeopleSettings, Scenario
 
 ENGINES = ("object", "tile", "area", "evolving", "evolving-pes", "evolving-lees", "evolving-clees")
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run() -> ScenarioRun:
     """Some who walk straight on for a long time."""
     scenario = Scenario(
         title="t",
@@ -22,14 +22,14 @@ def run() -> Run:
         engines=EngineSettings(use=ENGINES, lag_s=0.5),
         name="listening",
     ).sized()
-    made = Run(scenario, is_open=True)
+    made = ScenarioRun(scenario, is_open=True)
     for _ in range(73):
         made.step()
     return made
 
 
 @pytest.mark.parametrize("engine", [name for name in ENGINES if name != "tile"])
-def test_what_is_seen_lies_in_what_is_believed(run: Run, engine: str) -> None:
+def test_what_is_seen_lies_in_what_is_believed(run: ScenarioRun, engine: str) -> None:
     areas = areas_of(engine, run.buses[engine], run.world)
     assert areas.client.tolist() == list(range(30))
     of = run.world.entities
@@ -38,7 +38,7 @@ def test_what_is_seen_lies_in_what_is_believed(run: Run, engine: str) -> None:
     assert (np.abs(of.y[:30] - y) <= reach_y - 20.0 + 1e-6).all()
 
 
-def test_designs_that_lag_stand_still_between_their_steps(run: Run) -> None:
+def test_designs_that_lag_stand_still_between_their_steps(run: ScenarioRun) -> None:
     seen: dict[str, list[np.ndarray]] = {}
     for _ in range(10):
         run.step()
@@ -59,14 +59,14 @@ def test_designs_that_lag_stand_still_between_their_steps(run: Run) -> None:
     assert 0.5 < lag_m <= 5.0 * 0.6
 
 
-def test_to_look_changes_nothing(run: Run) -> None:
+def test_to_look_changes_nothing(run: ScenarioRun) -> None:
     for engine in ENGINES[2:]:
         bus = run.buses[engine]
         first, second = bus.believed(UPDATE), bus.believed(UPDATE)
         assert all(str(one) == str(other) for one, other in zip(first, second, strict=True))
 
 
-def test_tiles_and_topics_of_one_client(run: Run) -> None:
+def test_tiles_and_topics_of_one_client(run: ScenarioRun) -> None:
     tile, nothing = run.buses["tile"], run.buses["object"]
     tiles, clients = tiles_of(tile)
     found = listening_of("tile", tile, run.world, 3)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rove.world.engines.counters import EngineCounters
+from rove.world.engines.bus import EngineCounters
 from rove.world.engines.replicas import Replicas
 from rove.world.engines.truth import GroundTruth, ReplicaChecker, ReplicaErrors
 from rove.world.runs.state import Clients, Entities, EntityKind, WorldError

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rove.policy.compiler import compiled
-from rove.world.feeds.audiences import FeedNotification, FeedPublication
+from rove.world.feeds.audiences import AudienceNotification, FeedPublication
 from rove.world.feeds.devices import AudienceDevices
-from rove.world.runs.running import run
+from rove.world.runs.scenario_run import run
 from rove.world.runs.scenarios import DeviceSettings, ScenarioError, load_scenario
 
 CALM = DeviceSettings(idle_w=0.0, joules_per_message=0.0)
@@ -20,7 +20,7 @@ AUDIENCE = '[[audiences]]\nname = "a"\ntopic = "ward/#"\ntext = "pulse >= 0"\npa
 
 def heard(devices: AudienceDevices, at: float, size: int = 1_000, number: int = 0) -> None:
     feed = FeedPublication("ward/1/ecg", {"pulse": 70, "text": "x" * size}, at)
-    devices.hear([FeedNotification(number, feed)], at)
+    devices.hear([AudienceNotification(number, feed)], at)
 
 
 def test_without_a_policy_everything_is_sent_and_costs() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from rove.world.feeds.instruments import Instruments, audiences_of
 from rove.world.map.maps import load_map
-from rove.world.runs.running import Run, run
+from rove.world.runs.scenario_run import ScenarioRun, run
 from rove.world.runs.scenarios import Scenario, ScenarioError, load_scenario
 from rove.world.runs.simulation import World
 from rove.world.runs.state import EntityKind
@@ -124,7 +124,7 @@ def test_a_traffic_centre_hears_and_acts(tmp_path: Path) -> None:
     for controlled in ("true", "false"):
         scenario = scenario_of(tmp_path, traffic.format(controlled))
         scenario = msgspec.structs.replace(scenario, seconds=40.0)
-        played = Run(scenario)
+        played = ScenarioRun(scenario)
         played.play()
         hashes[controlled] = played.world.hash()
         centre = played._instruments.centre

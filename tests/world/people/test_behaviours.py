@@ -8,7 +8,13 @@ import pytest
 
 from rove.world.map.maps import Map
 from rove.world.people import behaviours, items
-from rove.world.people.behaviours import BEHAVIOURS, Behaviour, make_behaviour, register
+from rove.world.people.behaviours import (
+    BEHAVIOURS,
+    Behaviour,
+    BehaviourWorld,
+    make_behaviour,
+    register,
+)
 from rove.world.runs.simulation import World
 from rove.world.runs.state import NOBODY, EntityKind, WorldError
 
@@ -190,7 +196,7 @@ def test_a_user_adds_a_behaviour(known_before: None) -> None:
         name: ClassVar[str] = "pendulum"
         pause_s: float = 0.2
 
-        def decide(self, world: World, entity: int) -> None:
+        def decide(self, world: BehaviourWorld, entity: int) -> None:
             at_gate = (world.entities.x[entity], world.entities.y[entity]) == (5, 40)
             there = world.place("well" if at_gate else "gate")
             world.go(entity, *there, pause_s=self.pause_s)

@@ -10,16 +10,16 @@ import pytest
 from rove.world.map.maps import load_map
 from rove.world.map.tiles import Tiles
 from rove.world.runs.picture import areas_of, draw_map, draw_world
-from rove.world.runs.running import Run
+from rove.world.runs.scenario_run import ScenarioRun
 from rove.world.runs.scenarios import load_scenario
 from tests.effort import some
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def played(scenario: str, engine: str, seconds: float = 3.0) -> Run:
+def played(scenario: str, engine: str, seconds: float = 3.0) -> ScenarioRun:
     sized = load_scenario(scenario).sized(players=15, seconds=seconds, engines=[engine])
-    run = Run(sized)
+    run = ScenarioRun(sized)
     run.play()
     return run
 
@@ -32,7 +32,7 @@ def test_a_world_is_drawn(engine: str, tmp_path: Path) -> None:
 
 
 def test_a_world_without_engines_and_with_traffic_is_drawn(tmp_path: Path) -> None:
-    run = Run(load_scenario("air").sized(players=5, seconds=0.5))
+    run = ScenarioRun(load_scenario("air").sized(players=5, seconds=0.5))
     run.play()
     path = tmp_path / "world.png"
     draw_world(run, path)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rove.world.map.maps import Map
-from rove.world.people.behaviours import Behaviour, Wander
+from rove.world.people.behaviours import Behaviour, BehaviourWorld, Wander
 from rove.world.runs.simulation import World
 from rove.world.runs.state import NOBODY, EntityKind, TickChanges, WorldError
 
@@ -275,7 +275,7 @@ class Pacer(Behaviour):
     name: ClassVar[str] = "pacer"
     asked: list[tuple[int, int]] = msgspec.field(default_factory=list)
 
-    def decide(self, world: World, entity: int) -> None:
+    def decide(self, world: BehaviourWorld, entity: int) -> None:
         self.asked.append((world.tick, entity))
         here = float(world.entities.x[entity]), float(world.entities.y[entity])
         match len(self.asked):
@@ -307,7 +307,7 @@ class Nagger(Behaviour):
     think_s: ClassVar[float | None] = 1.0
     asked: list[int] = msgspec.field(default_factory=list)
 
-    def decide(self, world: World, entity: int) -> None:
+    def decide(self, world: BehaviourWorld, entity: int) -> None:
         self.asked.append(world.tick)
 
 

@@ -1,6 +1,6 @@
 """The load of `rove bench broker`: what its publishers and subscribers do, job by job.
 
-`run` does a job in a process of its own (`rove.bench.load`): many who want everything, durable
+`LOAD.run` does a job in a new process (`rove.bench.load`): many who want everything, durable
 subscribers, some who choose by content and some who look for themselves, many texts of which few
 match, and connections on which nothing happens.
 """
@@ -8,16 +8,14 @@ match, and connections on which nothing happens.
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from array import array
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from rove.bench import load
 from rove.bench.broker.clients import (
     FILTER,
     X_COUNT,
@@ -30,6 +28,7 @@ from rove.bench.broker.clients import (
     connect_all,
     delays_into,
 )
+from rove.bench.load import Job, Load, Outcome, Watch, percentiles
 from rove.client.protocol import subscribe_packet
 from rove.mqtt.packets import Filter, Subscribe
 from rove.testing.broker_processes import (
@@ -50,17 +49,14 @@ _SLOW_PAUSE_S: Final = 0.5
 _FILES_SPARE: Final = 64
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What every job needs to know."""
+class BrokerJob(Job, frozen=True, kw_only=True, tag=True):
+    """What every job of this load needs to know."""
 
-    port: int
-    pid: int
-    """Of the broker."""
     seconds: float
     """How long to publish."""
 
 
-class FanOut(Job, frozen=True, kw_only=True, tag=True):
+class FanOut(BrokerJob, frozen=True, kw_only=True, tag=True):
     """One publisher, many subscribers who want everything."""
 
     qos: int
@@ -74,7 +70,7 @@ class FanOut(Job, frozen=True, kw_only=True, tag=True):
     """One subscriber more, who stops reading and then reads next to nothing."""
 
 
-class Durable(Job, frozen=True, kw_only=True, tag=True):
+class Durable(BrokerJob, frozen=True, kw_only=True, tag=True):
     """Many publishers with QoS 1, and perhaps a subscriber who is away and whose queue grows."""
 
     has_absentee: bool
@@ -83,7 +79,7 @@ class Durable(Job, frozen=True, kw_only=True, tag=True):
     payload_bytes: int
 
 
-class Sift(Job, frozen=True, kw_only=True, tag=True):
+class Sift(BrokerJob, frozen=True, kw_only=True, tag=True):
     """Subscribers who want a share of the stream, and get it, or get everything and choose."""
 
     subscribers: int
@@ -96,7 +92,7 @@ class Sift(Job, frozen=True, kw_only=True, tag=True):
     payload_bytes: int
 
 
-class Spread(Job, frozen=True, kw_only=True, tag=True):
+class Spread(BrokerJob, frozen=True, kw_only=True, tag=True):
     """Many subscriptions with texts on some connections, of which few match, and the delays."""
 
     qos: int
@@ -108,41 +104,28 @@ class Spread(Job, frozen=True, kw_only=True, tag=True):
     payload_bytes: int
 
 
-class Idle(Job, frozen=True, kw_only=True, tag=True):
+class Idle(BrokerJob, frozen=True, kw_only=True, tag=True):
     """Subscribers who come, stay a moment without a word, and go; several times."""
 
     connections: int
     rounds: int
 
 
-class Outcome(msgspec.Struct, kw_only=True):
+class BrokerOutcome(Outcome, kw_only=True):
     """What a job found."""
 
-    sent: int = 0
-    expected: int = 0
-    """Notifications."""
-    received: int = 0
     useful: int = 0
     """Notifications that their receivers wanted, where these sift."""
-    seconds: float = 0.0
-    """From the first publication to the last notification."""
-    broker_cpu_s: float = 0.0
-    load_cpu_s: float = 0.0
     delays_ms: tuple[float, float, float] | None = None
     """Half of all were quicker than the first, 99 % than the second; the third is the longest."""
-    resident_bytes: list[int] = []
+    resident_bytes: list[int] = msgspec.field(default_factory=list)
     """Of the broker: before, then with all connections and without them, round by round."""
-
-
-def run(job: Job) -> Outcome:
-    """Do a job in a process of its own, and wait for it."""
-    return load.run("rove.bench.broker.load", job, Outcome, job.seconds + 2 * _OVERTIME_S)
 
 
 # --- the jobs ---------------------------------------------------------------------------------
 
 
-async def _fan_out(job: FanOut) -> Outcome:
+async def _fan_out(job: FanOut) -> BrokerOutcome:
     clients = [Client(f"subscriber-{number}") for number in range(job.subscribers)]
     await connect_all(clients, job.port)
     for client in clients:
@@ -157,7 +140,7 @@ async def _fan_out(job: FanOut) -> Outcome:
     tally = Tally()
     for client in clients:
         Receiver(client, tally, job.qos, look)
-    watch = load.Watch(job.pid)
+    watch = Watch(job.pid)
     until = time.perf_counter() + job.seconds
     if job.per_s:
         await publisher.pace(job.per_s, until)
@@ -201,7 +184,7 @@ async def _read_slowly(job: FanOut) -> None:
     loop.call_later(job.seconds / 2, read_a_little)
 
 
-async def _durable(job: Durable) -> Outcome:
+async def _durable(job: Durable) -> BrokerOutcome:
     if job.has_absentee:
         absentee = Client("absentee", session_expiry_s=_DURABLE_S)
         await absentee.connect(job.port)
@@ -211,13 +194,13 @@ async def _durable(job: Durable) -> Outcome:
         await _publisher(job.port, Stream(1, job.payload_bytes, seed), f"publisher-{seed}")
         for seed in range(job.publishers)
     ]
-    watch = load.Watch(job.pid)
+    watch = Watch(job.pid)
     until = time.perf_counter() + job.seconds
     await asyncio.gather(*(one.keep_in_flight(job.window, until) for one in publishers))
     return _outcome(watch, sum(publisher.sent for publisher in publishers), 0, Tally())
 
 
-async def _sift(job: Sift) -> Outcome:
+async def _sift(job: Sift) -> BrokerOutcome:
     ranges = _ranges(job.subscribers, round(job.share * X_COUNT))
     clients = [Client(f"subscriber-{number}") for number in range(job.subscribers)]
     await connect_all(clients, job.port)
@@ -233,7 +216,7 @@ async def _sift(job: Sift) -> Outcome:
     meeting = _meeting(ranges)
     due = [0]
     """Notifications of the first publications, by how many these are."""
-    watch = load.Watch(job.pid)
+    watch = Watch(job.pid)
     until = time.perf_counter() + job.seconds
     while time.perf_counter() < until:
         for number in range(publisher.sent, publisher.sent + job.at_once):
@@ -268,7 +251,7 @@ class _Sieve:
             self.kept += found.x in self._wanted
 
 
-async def _spread(job: Spread) -> Outcome:
+async def _spread(job: Spread) -> BrokerOutcome:
     width = job.matches * X_COUNT // job.subscriptions
     ranges = _ranges(job.subscriptions, width)
     texts = list(map(_text, ranges))
@@ -288,7 +271,7 @@ async def _spread(job: Spread) -> Outcome:
     for client in clients:
         Receiver(client, tally, job.qos, look)
     meeting = _meeting(ranges)
-    watch = load.Watch(job.pid)
+    watch = Watch(job.pid)
     await publisher.pace(job.per_s, time.perf_counter() + job.seconds)
     await publisher.acknowledgements()
     expected = sum(meeting[stream.x(number) - X_MIN] for number in range(publisher.sent))
@@ -296,15 +279,15 @@ async def _spread(job: Spread) -> Outcome:
     return _outcome(watch, publisher.sent, expected, tally, delays)
 
 
-async def _idle(job: Idle) -> Outcome:
+async def _idle(job: Idle) -> BrokerOutcome:
     if (allowed := allow_many_files()) < job.connections + _FILES_SPARE:
         raise BrokerProcessError(
             f"{job.connections:,} connections need as many open files, and this system allows"
             f" {allowed:,} (ulimit -Hn); raise its limit or leave out the part `idle`"
         )
-    outcome = Outcome(expected=job.connections * job.rounds, resident_bytes=[])
+    outcome = BrokerOutcome(expected=job.connections * job.rounds, resident_bytes=[])
     outcome.resident_bytes.append(resident_bytes(job.pid))
-    watch = load.Watch(job.pid)
+    watch = Watch(job.pid)
     for turn in range(job.rounds):
         clients = [Client(f"idle-{number}") for number in range(job.connections)]
         # Ports of closed connections rest for a minute; each address has its own.
@@ -363,14 +346,14 @@ def _subscribes(texts: Sequence[str], qos: int) -> list[Subscribe]:
 
 
 def _outcome(
-    watch: load.Watch, sent: int, expected: int, tally: Tally, delays_s: Sequence[float] = ()
-) -> Outcome:
+    watch: Watch, sent: int, expected: int, tally: Tally, delays_s: Sequence[float] = ()
+) -> BrokerOutcome:
     delays_ms = None
     if len(delays_s):
-        half, most, longest = load.percentiles(delays_s, 50, 99, 100)
+        half, most, longest = percentiles(delays_s, 50, 99, 100)
         delays_ms = (1_000 * half, 1_000 * most, 1_000 * longest)
     broker_cpu_s, _ = watch.cpu_s()
-    return Outcome(
+    return BrokerOutcome(
         sent=sent,
         expected=expected,
         received=tally.received,
@@ -381,24 +364,9 @@ def _outcome(
     )
 
 
-# --- the process ------------------------------------------------------------------------------
-
-_JOBS: Final[dict[type[Job], Callable[[Any], Coroutine[Any, Any, Outcome]]]] = {
-    FanOut: _fan_out,
-    Durable: _durable,
-    Sift: _sift,
-    Spread: _spread,
-    Idle: _idle,
-}
-
-
-def main() -> int:
-    """Do the job on standard input."""
-    kinds = FanOut | Durable | Sift | Spread | Idle
-    return load.serve(
-        kinds, lambda job: _JOBS[type(job)](job), lambda job: job.seconds + _OVERTIME_S
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+LOAD: Final = Load(
+    "rove.bench.broker.load",
+    {FanOut: _fan_out, Durable: _durable, Sift: _sift, Spread: _spread, Idle: _idle},
+    BrokerOutcome,
+    lambda job: job.seconds + _OVERTIME_S,
+)

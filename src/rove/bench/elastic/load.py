@@ -1,6 +1,6 @@
 """The load of `rove bench elastic`: publishers and subscribers in a process of their own.
 
-`run` does a job in a process of its own (`rove.bench.load`). Notifications have many identifiers
+`LOAD.run` does a job in a new process (`rove.bench.load`). Notifications have many identifiers
 and so all sizes, and each is compared with what was due (`rove.bench.elastic.workload`). One that
 is missing, too much, twice or out of order ends the job.
 
@@ -11,16 +11,14 @@ where it keeps a pace; notifications are of QoS 0. Looking at one takes about 2 
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rove.bench import load
 from rove.bench.broker.clients import Client, Publisher, Tally, connect_all
 from rove.bench.elastic.workload import (
     FILTER,
@@ -33,6 +31,16 @@ from rove.bench.elastic.workload import (
     Work,
     due_bytes,
     work_of,
+)
+from rove.bench.load import (
+    Job,
+    Load,
+    Notes,
+    Outcome,
+    Watch,
+    end_of_packet,
+    number_at,
+    percentiles,
 )
 from rove.client.protocol import subscribe_packet
 from rove.mqtt.packets import Filter, Subscribe
@@ -47,18 +55,15 @@ _WARM_UP: Final = 50
 _QUARTERS: Final = 4
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What every job needs to know."""
+class ElasticJob(Job, frozen=True, kw_only=True, tag=True):
+    """What every job of this load needs to know."""
 
-    port: int
-    pid: int
-    """Of the broker."""
     work: Name = "gas"
     sessions: int = 10
     """That share the subscriptions, each as a client of its own."""
 
 
-class Closed(Job, frozen=True, kw_only=True, tag=True):
+class Closed(ElasticJob, frozen=True, kw_only=True, tag=True):
     """Publications one after the other, a few of them under way; runs of several lengths."""
 
     sizes: Sequence[int]
@@ -70,7 +75,7 @@ class Closed(Job, frozen=True, kw_only=True, tag=True):
     """A run ends early when it takes longer."""
 
 
-class Paced(Job, frozen=True, kw_only=True, tag=True):
+class Paced(ElasticJob, frozen=True, kw_only=True, tag=True):
     """Publications at paces that change."""
 
     size: int
@@ -78,7 +83,7 @@ class Paced(Job, frozen=True, kw_only=True, tag=True):
     """Publications per second, and for how many seconds."""
 
 
-class Flooded(Job, frozen=True, kw_only=True, tag=True):
+class Flooded(ElasticJob, frozen=True, kw_only=True, tag=True):
     """As many publications as the broker takes, many of them under way.
 
     Several publish: what is acknowledged to one at once comes again at once, in one batch.
@@ -91,20 +96,14 @@ class Flooded(Job, frozen=True, kw_only=True, tag=True):
     seconds: float
 
 
-class Run(msgspec.Struct, kw_only=True):
+class Run(Outcome, kw_only=True):
     """What one run found."""
 
     subscriptions: int
-    sent: int
-    received: int
-    seconds: float
-    """From the first publication to the last notification."""
-    broker_cpu_s: float
-    matchers_cpu_s: float
     mean_ms: float = 0.0
     p50_ms: float = 0.0
     p99_ms: float = 0.0
-    quarters_ms: list[float] = []
+    quarters_ms: list[float] = msgspec.field(default_factory=list)
     """The mean of each quarter of the run."""
 
     @property
@@ -128,16 +127,11 @@ class Trace(msgspec.Struct, kw_only=True):
         return np.frombuffer(self.sent_s), np.frombuffer(self.delays_ms)
 
 
-class Outcome(msgspec.Struct, kw_only=True):
+class Runs(msgspec.Struct, kw_only=True):
     """What a job found."""
 
     runs: list[Run] = []
     trace: Trace | None = None
-
-
-def run(job: Job) -> Outcome:
-    """Do a job in a process of its own, and wait for it."""
-    return load.run("rove.bench.elastic.load", job, Outcome, 2 * _OVERTIME_S)
 
 
 # --- clients ----------------------------------------------------------------------------------
@@ -146,7 +140,7 @@ def run(job: Job) -> Outcome:
 class _Subscribers:
     """Sessions that share the subscriptions of a work, and what is due to them."""
 
-    def __init__(self, job: Job, work: Work) -> None:
+    def __init__(self, job: ElasticJob, work: Work) -> None:
         self._job = job
         self._work = work
         self._clients = [Client(f"subscriber-{number}") for number in range(job.sessions)]
@@ -173,7 +167,7 @@ class _Subscribers:
         self._due = [one.tolist() for one in every]
         self._due_notifications = np.sum([one > 0 for one in every], axis=0, dtype=np.int64)
 
-    def listen(self, publisher: _Sender, tally: Tally, notes: load.Notes) -> None:
+    def listen(self, publisher: _Sender, tally: Tally, notes: Notes) -> None:
         for client, due in zip(self._clients, self._due, strict=True):
             _Listener(client, publisher, due, tally, notes)
 
@@ -246,7 +240,7 @@ class _Listener:
     """Takes notifications of all sizes, and compares each with what was due."""
 
     def __init__(
-        self, client: Client, publisher: _Sender, due: list[int], tally: Tally, notes: load.Notes
+        self, client: Client, publisher: _Sender, due: list[int], tally: Tally, notes: Notes
     ) -> None:
         self._name = client.client_id
         self._reading = publisher.stream.reading
@@ -263,7 +257,7 @@ class _Listener:
         if self._rest:
             data = self._rest + data
         begin, count = 0, 0
-        while (end := load.end_of_packet(data, begin)) <= len(data):
+        while (end := end_of_packet(data, begin)) <= len(data):
             self._notification(data, begin, now)
             begin, count = end, count + 1
         self._rest = data[begin:]
@@ -271,9 +265,9 @@ class _Listener:
             self._tally.add(count)
 
     def _notification(self, data: bytes, begin: int, now: float) -> None:
-        _, at = load.number_at(data, begin + 1)
+        _, at = number_at(data, begin + 1)
         at += 2 + int.from_bytes(data[at : at + 2], "big")
-        identifiers_bytes, at = load.number_at(data, at)
+        identifiers_bytes, at = number_at(data, at)
         at += identifiers_bytes + NUMBER_AT
         number = int(data[at : at + NUMBER_DIGITS]) - FIRST_NUMBER
         due = self._due[self._reading(number)]
@@ -291,7 +285,7 @@ class _Listener:
 # --- the jobs ---------------------------------------------------------------------------------
 
 
-async def _closed(job: Closed) -> Outcome:
+async def _closed(job: Closed) -> Runs:
     work = work_of(job.work, max(job.sizes))
     subscribers = _Subscribers(job, work)
     await subscribers.connect()
@@ -301,16 +295,16 @@ async def _closed(job: Closed) -> Outcome:
         await subscribers.grow(size)
         await _run(job, subscribers, publisher, _WARM_UP)
         found += [await _run(job, subscribers, publisher, count, size) for count in job.counts]
-    return Outcome(runs=found)
+    return Runs(runs=found)
 
 
 async def _run(
     job: Closed, subscribers: _Subscribers, publisher: _Sender, count: int, size: int = 0
 ) -> Run:
-    tally, notes = Tally(), load.Notes()
+    tally, notes = Tally(), Notes()
     subscribers.listen(publisher, tally, notes)
     first = publisher.sent
-    watch = load.Watch(job.pid)
+    watch = Watch(job.pid)
     until = time.perf_counter() + job.seconds_max
     await publisher.send_all(count, job.under_way, until)
     sent = publisher.sent - first
@@ -324,20 +318,20 @@ async def _run(
 def _note_delays(found: Run, delays_ms: NDArray[np.float64]) -> None:
     if len(delays_ms):
         found.mean_ms = float(delays_ms.mean())
-        found.p50_ms, found.p99_ms = load.percentiles(delays_ms, 50, 99)
+        found.p50_ms, found.p99_ms = percentiles(delays_ms, 50, 99)
         parts = np.array_split(delays_ms, _QUARTERS)
         found.quarters_ms = [float(part.mean()) for part in parts if len(part)]
 
 
-async def _paced(job: Paced) -> Outcome:
+async def _paced(job: Paced) -> Runs:
     work = work_of(job.work, job.size)
     subscribers = _Subscribers(job, work)
     await subscribers.connect()
     publisher = await _sender(job, work, qos=0)
     await subscribers.grow(job.size)
-    tally, notes = Tally(), load.Notes()
+    tally, notes = Tally(), Notes()
     subscribers.listen(publisher, tally, notes)
-    watch = load.Watch(job.pid)
+    watch = Watch(job.pid)
     began, began_at = time.perf_counter(), time.time()
     for per_s, seconds in job.steps:
         await publisher.keep_pace(per_s, seconds)
@@ -352,61 +346,51 @@ async def _paced(job: Paced) -> Outcome:
         delays_ms=delays_ms.tobytes(),
     )
     _note_delays(found, delays_ms)
-    return Outcome(runs=[found], trace=trace)
+    return Runs(runs=[found], trace=trace)
 
 
-async def _flooded(job: Flooded) -> Outcome:
+async def _flooded(job: Flooded) -> Runs:
     work = work_of(job.work, job.size)
     subscribers = _Subscribers(job, work)
     await subscribers.connect()
     publishers = [await _sender(job, work, 1, number) for number in range(job.publishers)]
     await subscribers.grow(job.size)
-    tally, notes = Tally(), load.Notes()
+    tally, notes = Tally(), Notes()
     subscribers.listen(publishers[0], tally, notes)
-    watch = load.Watch(job.pid)
+    watch = Watch(job.pid)
     until = time.perf_counter() + job.seconds
     await asyncio.gather(*(one.keep_in_flight(job.under_way, until) for one in publishers))
     expected = sum(map(subscribers.due, publishers))
     await tally.reach(expected, _PATIENCE_S)
     sent = sum(one.sent for one in publishers)
-    return Outcome(runs=[_found(watch, job.size, sent, expected, tally)])
+    return Runs(runs=[_found(watch, job.size, sent, expected, tally)])
 
 
-async def _sender(job: Job, work: Work, qos: int, number: int = 0) -> _Sender:
+async def _sender(job: ElasticJob, work: Work, qos: int, number: int = 0) -> _Sender:
     client = Client(f"publisher-{number}")
     await client.connect(job.port)
     return _Sender(client, Drawn(work, qos, number))
 
 
-def _found(watch: load.Watch, size: int, sent: int, expected: int, tally: Tally) -> Run:
+def _found(watch: Watch, size: int, sent: int, expected: int, tally: Tally) -> Run:
     """What came, which has to be what was due."""
     if tally.received != expected:
         raise BrokerProcessError(f"{tally.received:,} notifications came, {expected:,} were due")
-    broker_cpu_s, matchers_cpu_s = watch.cpu_s()
+    broker_cpu_s, children_cpu_s = watch.cpu_s()
     return Run(
         subscriptions=size,
         sent=sent,
+        expected=expected,
         received=tally.received,
         seconds=time.perf_counter() - watch.start,
         broker_cpu_s=broker_cpu_s,
-        matchers_cpu_s=matchers_cpu_s,
+        children_cpu_s=children_cpu_s,
     )
 
 
-# --- the process ------------------------------------------------------------------------------
-
-_JOBS: Final[dict[type[Job], Callable[[Any], Coroutine[Any, Any, Outcome]]]] = {
-    Closed: _closed,
-    Paced: _paced,
-    Flooded: _flooded,
-}
-
-
-def main() -> int:
-    """Do the job on standard input."""
-    kinds = Closed | Paced | Flooded
-    return load.serve(kinds, lambda job: _JOBS[type(job)](job), lambda job: _OVERTIME_S)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+LOAD: Final = Load(
+    "rove.bench.elastic.load",
+    {Closed: _closed, Paced: _paced, Flooded: _flooded},
+    Runs,
+    lambda job: _OVERTIME_S,
+)

@@ -26,14 +26,13 @@ from rove.lang import normalise, parse
 from rove.lang.normal_form import Conjunction
 from rove.lang.oracle import Publication
 from rove.lang.tree import Attribute
-from rove.match.designs.clees import Clees
 from rove.match.designs.design import (
     Design,
     NewIndex,
 )
-from rove.match.designs.lees import Lees, Line, LinearComparison, LinearRows
-from rove.match.designs.pes import Pes
-from rove.match.pairs import Pairs
+from rove.match.designs.lees import Lees, LinearBound, LinearComparison, LinearRows
+from rove.match.designs.versioned import Clees, Pes
+from rove.match.results import Pairs
 from rove.testing.boxes import Boxes, workload
 
 _AGES_S: Final = (0.1, 1.0, 5.0)
@@ -56,7 +55,7 @@ class ArrayIndex:
         (box,) = conjunctions
         sets = [box.sets.get(Attribute((name,))) for name in "xy"]
         spans = [(-math.inf, math.inf) if known is None else known.numbers[0] for known in sets]
-        ends = [Line(slope=0.0, offset=float(end)) for span in spans for end in span]
+        ends = [LinearBound(slope=0.0, offset=float(end)) for span in spans for end in span]
         self._rows.add(id, 0.0, ends)
 
     def remove(self, id: int) -> None:

@@ -27,7 +27,7 @@ from rove.match.index.construction import built
 from rove.match.index.rows import Floats, Positions, from_boxes
 from rove.match.index.segment import Segment
 from rove.match.index.subjects import Subjects
-from rove.match.pairs import Pairs
+from rove.match.results import Pairs
 from rove.testing.boxes import Boxes, Events
 
 _CHUNKS: Final = 8

@@ -27,7 +27,7 @@ import numpy as np
 from rove.bench.measure import Measure
 from rove.lang import parse
 from rove.match import RankedDelivery, warm_up
-from rove.match.ranked.ranks import Integers
+from rove.match.ranked.scores import Integers
 from rove.match.ranked.windows import Windows
 
 GOAL_RATIO = 200

@@ -53,7 +53,7 @@ from rove.bench.plots import speed_plot
 from rove.lang import parse
 from rove.match import Matcher, warm_up
 from rove.match.index.rows import Positions
-from rove.match.pairs import Pairs
+from rove.match.results import Pairs
 from rove.testing.boxes import Boxes, Name, workload
 
 WORKLOADS: Final[tuple[Name, ...]] = ("W1", "W2", "W3", "W4")
@@ -65,7 +65,6 @@ _BATCH_GOALS: Final = {"W1": 650.0, "W2": 1_000.0, "W3": 340.0, "W4": 150.0}
 """Times the full scan, at a million subscriptions."""
 _MISSING_GOAL: Final = 0.5
 """The share of these that is to be reached when values are missing."""
-_KINETIC_GOAL: Final = 1.6
 _KINETIC_GOAL_SIZE: Final = 100_000
 _KINETIC_EVENTS: Final = 1_024
 _KINETIC_S: Final = 4.0
@@ -73,7 +72,6 @@ _DESIGNS_MAX: Final = 10_000
 """Areas of which the designs evaluate every one for every new version."""
 _SMALL_SIZES: Final = (10, 100, 1_000)
 _SMALL_EVENTS: Final = 500
-_SMALL_GOAL_US: Final = 15.0
 _ENOUGH_S: Final = 0.5
 _ROUNDS_MAX: Final = 9
 
@@ -297,7 +295,7 @@ def _kinetic(bench: MatchBench) -> Iterator[Measure]:
 
 def _kinetic_cost(prefix: str, size: int, moving_us: float, static: Measure) -> Measure:
     cost = Measure(f"{prefix}.kinetic", moving_us, "µs/event").compared(static)
-    return cost.at_most(_KINETIC_GOAL, "×") if size == _KINETIC_GOAL_SIZE else cost
+    return cost.at_most(1.6, "×") if size == _KINETIC_GOAL_SIZE else cost
 
 
 def _designs_in_motion(
@@ -339,7 +337,7 @@ def _small_call(name: str, matcher: Matcher, stream: Stream, judge: Judge) -> Me
     found = together([np.array(ids, np.int64) for ids in asked()])
     judge.check(name, found, len(stream))
     call_us = 1e6 * steady_seconds(asked) / len(stream)
-    return Measure(name, call_us, "µs").at_most(_SMALL_GOAL_US, " µs")
+    return Measure(name, call_us, "µs").at_most(15, " µs")
 
 
 # -- the parts ----------------------------------------------------------------------------

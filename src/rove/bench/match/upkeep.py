@@ -48,7 +48,6 @@ _TRACED_MAX: Final = 50_000
 """Tracing slows down what is added one by one."""
 _INSERT_GOAL_US: Final = 30.0
 _PAUSE_GOAL_MS: Final = 20.0
-_MEMORY_GOAL: Final = 200.0
 
 Tell = Callable[[str], None]
 
@@ -231,7 +230,7 @@ def _bytes_each(name: str, count: int, make: Callable[[], object]) -> Measure:
     finally:
         tracemalloc.stop()
     del kept
-    return Measure(name, size / count, "bytes").at_most(_MEMORY_GOAL, " bytes")
+    return Measure(name, size / count, "bytes").at_most(200, " bytes")
 
 
 # -- saving -------------------------------------------------------------------------------

@@ -28,8 +28,7 @@ import msgspec
 import numpy as np
 
 from rove.base.intervals import mean_interval
-from rove.bench.broker import load as broker_load
-from rove.bench.broker.load import FanOut, Outcome
+from rove.bench.broker.load import LOAD, BrokerOutcome, FanOut
 from rove.bench.measure import Measure
 from rove.testing import broker_processes
 from rove.testing.broker_processes import BrokerProcessError, Running, cpu_seconds
@@ -98,8 +97,8 @@ def _running(name: str, options: Options) -> Iterator[Running]:
             yield broker
 
 
-def _loaded(broker: Running, options: Options) -> Outcome:
-    outcome = broker_load.run(
+def _loaded(broker: Running, options: Options) -> BrokerOutcome:
+    outcome = LOAD.run(
         FanOut(
             port=broker.port,
             pid=broker.pid,
@@ -117,7 +116,7 @@ def _loaded(broker: Running, options: Options) -> Outcome:
     return outcome
 
 
-def _efficiency(outcome: Outcome) -> float:
+def _efficiency(outcome: BrokerOutcome) -> float:
     """Deliveries for each second of CPU time; a tick at least."""
     return outcome.received / max(outcome.broker_cpu_s, 0.01)
 

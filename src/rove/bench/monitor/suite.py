@@ -1,21 +1,21 @@
-"""`rove bench monitor`: what the monitor's page weighs, hears and costs.
+"""`rove bench monitor`: the size, the traffic and the cost of the monitor's page.
 
 Names are `monitor.WHAT`:
 
 - `size`: everything that a page may load, compressed;
-- `stream`: what one page hears while it watches all walkers ten times a second, without and with
+- `stream`: what one page receives while it shows all walkers ten times a second, without and with
   the areas of a thousand clients;
-- `pages`: what many open pages, all of which watch the world and ask for the broker's inside as the
-  view of operations does, cost the broker's process, and the monitor's. The broker has nothing
-  else to do; what it takes without pages is measured before, and taken off;
+- `pages`: the CPU time of broker and monitor for many open pages, all of which show the world and
+  request the broker's state as the operations view does. The broker is idle otherwise; its CPU time
+  without pages is measured before, and subtracted;
 - `paint`: until something is on the screen, in a browser that has never seen the page;
 - `frames`: JavaScript for a picture of all walkers and the areas of a thousand clients, which come
   over the wire. What the graphics card does is not in it: in software, that says nothing;
-- `recording`: what writing down its metrics costs a broker (`rove.bench.monitor.metrics`).
+- `recording`: the cost of recording metrics for a broker (`rove.bench.monitor.metrics`).
 
 One broker, one monitor and one world serve all parts: walkers in a town that grows with them, of
-whom a thousand look around. Chromium is Debian's, through playwright; where either is missing, its
-parts are left out and the reason is told.
+whom a thousand look around. Chromium is Debian's, through playwright; if either is missing, its
+parts are skipped and the reason is shown.
 """
 
 from __future__ import annotations
@@ -34,16 +34,11 @@ from rove.bench.harness import Bench, Suite, SuiteOptions, Tell
 from rove.bench.measure import Measure
 from rove.bench.monitor import metrics as metrics_bench
 from rove.errors import RoveError
-from rove.monitor.process import MonitorProcess
-from rove.monitor.static import Files
+from rove.monitor.monitor_process import MonitorProcess
+from rove.monitor.page_files import Files
 from rove.testing import broker_processes
 from rove.testing.broker_processes import cpu_seconds
 
-SIZE_KB_MAX: Final = 150.0
-STREAM_KB_PER_S_MAX: Final = 100.0
-PAGES_PERCENT_MAX: Final = 5.0
-PAINT_MS_MAX: Final = 1_000.0
-FRAME_MS_MAX: Final = 4.0
 ASKED: Final = ("health", "metrics", "clients", "queues", "slow", "subscriptions")
 """What a page asks of the broker ..."""
 ASKED_EVERY_S: Final = 2.0
@@ -175,7 +170,7 @@ async def _heard(url: str, seconds: float, *, areas: bool) -> _Heard:
 def _size(_bench: MonitorBench) -> Iterator[Measure]:
     files = Files()
     kb = sum(min(len(files[path].packed), len(files[path].body)) for path in files) / 1_000
-    yield Measure("monitor.size", kb, "KB").at_most(SIZE_KB_MAX)
+    yield Measure("monitor.size", kb, "KB").at_most(150)
 
 
 def _stream(bench: MonitorBench) -> Iterator[Measure]:
@@ -185,7 +180,7 @@ def _stream(bench: MonitorBench) -> Iterator[Measure]:
         bench.tell(f"{name}{case}")
         heard = asyncio.run(_heard(url, bench.options.seconds, areas=areas))
         kb_per_s = heard.bytes / heard.seconds / 1_000
-        yield Measure(f"{name}{case}", kb_per_s, "KB/s").at_most(STREAM_KB_PER_S_MAX)
+        yield Measure(f"{name}{case}", kb_per_s, "KB/s").at_most(100)
         yield Measure(f"{name}{case}.messages", heard.messages / heard.seconds, "messages/s")
     yield Measure(f"{name}.speed", heard.speed, "x real time")
 
@@ -204,7 +199,7 @@ def _pages(bench: MonitorBench) -> Iterator[Measure]:
     broker, monitor = (100 * (b - a) / passed_s for a, b in zip(before, after, strict=True))
     broker = max(0.0, broker - 100 * bench.broker_idle)
     name = f"monitor.pages.{bench.options.pages}"
-    yield Measure(f"{name}.broker", broker, "% of a core").at_most(PAGES_PERCENT_MAX)
+    yield Measure(f"{name}.broker", broker, "% of a core").at_most(5)
     yield Measure(f"{name}.monitor", monitor, "% of a core")
 
 
@@ -291,7 +286,7 @@ def _paint(bench: MonitorBench) -> Iterator[Measure]:
             value = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
             best = min(best, float(page.evaluate(value)))
             context.close()
-        yield Measure("monitor.paint", best, "ms").at_most(PAINT_MS_MAX)
+        yield Measure("monitor.paint", best, "ms").at_most(1_000)
 
 
 def _frames(bench: MonitorBench) -> Iterator[Measure]:
@@ -313,7 +308,7 @@ def _frames(bench: MonitorBench) -> Iterator[Measure]:
         found = page.evaluate("window.roveFrames()")
     name = f"monitor.frames.{bench.options.walkers}.{bench.options.clients}"
     mean = Measure(f"{name}.mean", float(found["script_ms_mean"]), "ms of JavaScript")
-    yield mean.at_most(FRAME_MS_MAX)
+    yield mean.at_most(4)
     yield Measure(f"{name}.p95", float(found["script_ms_p95"]), "ms of JavaScript")
 
 

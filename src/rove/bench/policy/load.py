@@ -1,6 +1,6 @@
 """The load of `rove bench policy`: one monitor that publishes, doctors' devices that subscribe.
 
-`run` does jobs one after the other in a process of their own (`rove.bench.load`). Messages are of
+`run` does jobs one after the other in a new process (`rove.bench.load`). Messages are of
 100 KB (`rove.bench.policy.workload`), with QoS 0. A device that has a policy first says who its
 patients are, reports its battery and its display, and sets the policy; then it reports every half
 minute how much it received. What comes is looked at as it streams by: only its head is read, for
@@ -17,7 +17,6 @@ import asyncio
 import contextlib
 import random
 import re
-import sys
 import time
 from array import array
 from collections.abc import Sequence
@@ -25,8 +24,8 @@ from typing import Final
 
 import msgspec
 
-from rove.bench import load
 from rove.bench.broker.clients import Client, Tally, connect_all
+from rove.bench.load import Job, Load, Notes, Outcome, Watch, end_of_packet, percentiles
 from rove.bench.policy import workload as policy_work
 from rove.bench.policy.workload import FILTER, FIRST_NUMBER, NUMBER, PATIENT, TOPIC
 from rove.client.protocol import Request, subscribe_packet
@@ -58,12 +57,9 @@ class Device(msgspec.Struct, frozen=True):
     """False for one that means harm, and is sent nothing."""
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyJob(Job, frozen=True, kw_only=True):
     """Messages to devices."""
 
-    port: int
-    pid: int
-    """Of the broker."""
     policies: dict[str, str]
     """Texts by name."""
     devices: Sequence[Device]
@@ -76,25 +72,17 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that not everybody has received, at most, if it goes as fast as it can."""
 
 
-class Outcome(msgspec.Struct, kw_only=True):
+class PolicyOutcome(Outcome, kw_only=True):
     """What a job found."""
 
-    sent: int
-    expected: int
-    """Notifications."""
-    received: int
     received_bytes: int
-    seconds: float
-    """From the first message to the last notification."""
-    broker_cpu_s: float
-    workers_cpu_s: float
     p50_ms: float
     p99_ms: float
 
     @property
     def cpu_s(self) -> float:
-        """The broker's and that of all that it has started."""
-        return self.broker_cpu_s + self.workers_cpu_s
+        """Of the broker and all processes that it has started."""
+        return self.broker_cpu_s + self.children_cpu_s
 
     @property
     def share(self) -> float:
@@ -105,16 +93,15 @@ class Outcome(msgspec.Struct, kw_only=True):
 class Jobs(msgspec.Struct, frozen=True):
     """To be done one after the other."""
 
-    jobs: Sequence[Job]
+    jobs: Sequence[PolicyJob]
 
 
-def run(jobs: Sequence[Job]) -> list[Outcome]:
-    """Do jobs in a process of their own, one after the other, and wait for them."""
-    seconds_max = 2 * _seconds_max(jobs)
-    return load.run("rove.bench.policy.load", Jobs(jobs), list[Outcome], seconds_max)
+def run(jobs: Sequence[PolicyJob]) -> list[PolicyOutcome]:
+    """Do jobs one after the other in a new process, and wait for them."""
+    return LOAD.run(Jobs(jobs))
 
 
-def _seconds_max(jobs: Sequence[Job]) -> float:
+def _seconds_max(jobs: Sequence[PolicyJob]) -> float:
     paced_s = (job.messages * _S_PER_MIN / job.per_min for job in jobs if job.per_min)
     return _OVERTIME_S * len(jobs) + sum(paced_s)
 
@@ -164,7 +151,7 @@ class Subscriber:
 class Listener:
     """Takes what one device is sent, of whatever sizes, without putting it together."""
 
-    def __init__(self, subscriber: Subscriber, tally: Tally, notes: load.Notes) -> None:
+    def __init__(self, subscriber: Subscriber, tally: Tally, notes: Notes) -> None:
         self._subscriber = subscriber
         self._tally = tally
         self._notes = notes
@@ -185,7 +172,7 @@ class Listener:
                 at += step
             else:
                 head = self._head + data[at : at + _HEAD_BYTES]
-                end = load.end_of_packet(head)
+                end = end_of_packet(head)
                 if len(head) < (wanted := min(end, _HEAD_BYTES)):
                     self._head = head
                     return
@@ -261,7 +248,7 @@ class _Monitor:
             self._send(self._packet())
 
 
-async def _done(job: Job) -> Outcome:
+async def _done(job: PolicyJob) -> PolicyOutcome:
     subscribers = [Subscriber(number, device) for number, device in enumerate(job.devices)]
     good = [one for one in subscribers if one.device.counts]
     bad = [one for one in subscribers if not one.device.counts]
@@ -270,7 +257,7 @@ async def _done(job: Job) -> Outcome:
     for one in good:
         await one.begin(job.policies)
     monitor = _Monitor(monitor_client)
-    tally, notes = Tally(), load.Notes()
+    tally, notes = Tally(), Notes()
     for one in good:
         Listener(one, tally, notes)
     await monitor.hurry(WARM_UP, len(good), 1, tally)
@@ -289,17 +276,17 @@ async def _done(job: Job) -> Outcome:
     return outcome
 
 
-async def _done_all(asked: Jobs) -> list[Outcome]:
+async def _done_all(asked: Jobs) -> list[PolicyOutcome]:
     return [await _done(job) for job in asked.jobs]
 
 
 async def _measured(
-    job: Job, monitor: _Monitor, good: Sequence[Subscriber], tally: Tally, notes: load.Notes
-) -> Outcome:
+    job: PolicyJob, monitor: _Monitor, good: Sequence[Subscriber], tally: Tally, notes: Notes
+) -> PolicyOutcome:
     tally.received = 0
     notes.clear()
     first = monitor.sent
-    watch = load.Watch(job.pid)
+    watch = Watch(job.pid)
     reporting = asyncio.create_task(_report(good))
     if job.per_min:
         await monitor.pace(job.messages, job.per_min)
@@ -313,16 +300,16 @@ async def _measured(
         await reporting
     if not tally.received:
         raise BrokerProcessError(f"of {expected:,} notifications none came")
-    broker_cpu_s, workers_cpu_s = watch.cpu_s()
-    p50_ms, p99_ms = load.percentiles(notes.delays(monitor.sent_at)[1], 50, 99)
-    return Outcome(
+    broker_cpu_s, children_cpu_s = watch.cpu_s()
+    p50_ms, p99_ms = percentiles(notes.delays(monitor.sent_at)[1], 50, 99)
+    return PolicyOutcome(
         sent=sent,
         expected=expected,
         received=tally.received,
         received_bytes=notes.bytes,
         seconds=tally.at - monitor.sent_at[first],
         broker_cpu_s=broker_cpu_s,
-        workers_cpu_s=workers_cpu_s,
+        children_cpu_s=children_cpu_s,
         p50_ms=p50_ms,
         p99_ms=p99_ms,
     )
@@ -341,13 +328,9 @@ async def _report(subscribers: Sequence[Subscriber]) -> None:
             one.report()
 
 
-# --- the process ------------------------------------------------------------------------------
-
-
-def main() -> int:
-    """Do the jobs on standard input."""
-    return load.serve(Jobs, _done_all, lambda asked: _seconds_max(asked.jobs))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+LOAD: Final = Load(
+    "rove.bench.policy.load",
+    {Jobs: _done_all},
+    list[PolicyOutcome],
+    lambda jobs: _seconds_max(jobs.jobs),
+)

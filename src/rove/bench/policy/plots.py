@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rove.bench.plots import COLOURS, DASHES, MARKERS, new_figure
-from rove.bench.policy.load import Outcome
+from rove.bench.policy.load import PolicyOutcome
 from rove.bench.policy.sublim import BATTERY, LINK_TEXT, MALICIOUS, OVERHEAD, OVERHEAD_TEXT, SHARES
 from rove.client.devices import EnergyModel
 
@@ -46,7 +46,7 @@ _PANEL_INCHES: Final = 3.4
 _SIZE_INCHES: Final = (8.0, 5.0)
 
 
-def overhead(found: Mapping[tuple[int, int], Mapping[str, Outcome]], path: Path) -> None:
+def overhead(found: Mapping[tuple[int, int], Mapping[str, PolicyOutcome]], path: Path) -> None:
     """Experiment 1, by SUBLIM's measure and by processor time, into a PNG file."""
     rates = sorted({rate for rate, _ in found})
     width, height = _WIDE_INCHES
@@ -117,7 +117,9 @@ def battery(lines: Mapping[str, Line], model: EnergyModel, path: Path) -> None:
     figure.savefig(path, format="png")
 
 
-def malicious(found: Mapping[tuple[int, int], Mapping[str, Sequence[Outcome]]], path: Path) -> None:
+def malicious(
+    found: Mapping[tuple[int, int], Mapping[str, Sequence[PolicyOutcome]]], path: Path
+) -> None:
     """Experiment 4: overheads, and the delays of those who mean no harm, into a PNG file."""
     rates = sorted({rate for rate, _ in found})
     figure = new_figure(_WIDE_INCHES)
@@ -152,7 +154,7 @@ def malicious(found: Mapping[tuple[int, int], Mapping[str, Sequence[Outcome]]], 
 
 
 def _more(
-    found: Mapping[tuple[int, int], Mapping[str, Outcome]], rate: int, case: str, what: str
+    found: Mapping[tuple[int, int], Mapping[str, PolicyOutcome]], rate: int, case: str, what: str
 ) -> Line:
     """Percent more than blind delivery, by the number of subscribers."""
     line = []
@@ -163,11 +165,11 @@ def _more(
     return line
 
 
-def _median(some: Sequence[Outcome], what: str) -> float:
+def _median(some: Sequence[PolicyOutcome], what: str) -> float:
     return statistics.median(float(getattr(one, what)) for one in some)
 
 
-def _median_more(found: Mapping[str, Sequence[Outcome]], case: str) -> float:
+def _median_more(found: Mapping[str, Sequence[PolicyOutcome]], case: str) -> float:
     blind = _median(found["blind"], "seconds")
     return 100 * (_median(found[case], "seconds") - blind) / blind
 

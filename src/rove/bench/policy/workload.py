@@ -1,11 +1,11 @@
 """What `rove bench policy` publishes: messages of a ward of intensive care, 100 KB each.
 
 An electrocardiogram is a JPEG file, as SUBLIM's was: three leads on squared paper, drawn from the
-signal of `rove.world.feeds.ward`, with the noise of a scanner, which is what makes such pictures
-large. In JSON bytes are base64, so a message of 100 KB holds a picture of 75 KB. Four pictures are
-drawn; a segment that every reader of JPEG skips fills them up to one size and holds a *stamp*. So
-all messages are equally long, and pictures with different stamps are not the same to anything that
-remembers pictures, as a broker does.
+signal of `rove.world.feeds.hospital`, with the noise of a scanner, which is what makes such
+pictures large. In JSON bytes are base64, so a message of 100 KB holds a picture of 75 KB. Four
+pictures are drawn; a segment that every reader of JPEG skips fills them up to one size and holds a
+*stamp*. So all messages are equally long, and pictures with different stamps are not the same to
+anything that remembers pictures, as a broker does.
 
 Drawing takes 0.1 s in all, a message 0.2 ms.
 """
@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rove.world.feeds.ward import ecg_signal
+from rove.world.feeds.hospital import ecg_signal
 
 WIDTH: Final = 800
 HEIGHT: Final = 500

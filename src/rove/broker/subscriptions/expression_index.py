@@ -28,7 +28,7 @@ from rove.lang.errors import LanguageError
 from rove.match.cell import Cell, CellSubscription, check
 from rove.match.designs.design import Counters
 from rove.match.matcher import Work
-from rove.match.ranked.ranks import RankedDelivery
+from rove.match.results import RankedDelivery
 
 HEAD_BYTES = 4096  # a page, so that what follows can be mapped
 LOAD_EVERY_S = 0.02

@@ -1,11 +1,11 @@
-"""What options take, checked while the command line is read: numbers, and who may be so large."""
+"""Arguments that several commands have: numbers within limits, `--json`, and parts of a command."""
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 _PORT_MAX: Final = 65_535
 
@@ -42,3 +42,42 @@ def number_of(unit: str, most: float) -> Callable[[str], float]:
 
 port_number: Final = whole_number(0, _PORT_MAX)
 """A port, 0 for any that is free."""
+
+
+def add_json_flag(parser: argparse.ArgumentParser) -> None:
+    """Add `--json`."""
+    parser.add_argument("--json", action="store_true", help="as one line of JSON")
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+class CommandPart(NamedTuple):
+    """A part of a command, as `ingest` in `rove pipeline ingest`."""
+
+    summary: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def add_parts(parser: argparse.ArgumentParser, parts: Mapping[str, CommandPart]) -> None:
+    """Give these parts to a command."""
+    chosen = parser.add_subparsers(metavar="PART", required=True, title="parts")
+    for name, part in parts.items():
+        summary = f"{part.summary[0].upper()}{part.summary[1:]}."
+        child = chosen.add_parser(name, help=part.summary, description=summary)
+        part.configure(child)
+        # Every command has it; after the part it would otherwise be unknown.
+        child.add_argument(
+            "--debug",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="show where in the code an error came from",
+        )
+        child.set_defaults(run_part=part.run)
+
+
+def run_part(arguments: argparse.Namespace) -> int:
+    """Run the part that was named."""
+    code: int = arguments.run_part(arguments)
+    return code

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Literal, Protocol
 
+from rove.cli.common.input import STDIN
 from rove.cli.common.output import is_terminal
-from rove.cli.common.texts import STDIN
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn

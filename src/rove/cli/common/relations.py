@@ -7,10 +7,11 @@ import json
 import math
 from collections.abc import Callable
 
+from rove.cli.common.arguments import add_json_flag
+from rove.cli.common.input import read_subscription
 from rove.cli.common.output import emit_json, emit_rows
-from rove.cli.common.texts import add_json_flag, read_subscription
 from rove.errors import UsageError
-from rove.lang import Answer, Verdict, Witness
+from rove.lang import Answer, ProofResult, Witness
 from rove.lang.algebra import FOREVER_S
 
 
@@ -45,7 +46,7 @@ def ask(relation: Callable[..., Answer], arguments: argparse.Namespace) -> Answe
     )
 
 
-def show(answer: Answer, says: dict[Verdict, str], as_json: bool) -> None:
+def show(answer: Answer, says: dict[ProofResult, str], as_json: bool) -> None:
     """Print the verdict, what it says, and the witness if there is one."""
     if as_json:
         found = {"verdict": answer.verdict.value, "witness": _witness(answer.witness)}

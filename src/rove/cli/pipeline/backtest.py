@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from rove.cli.common.arguments import add_json_flag
+from rove.cli.common.input import moment_of, read_expression, read_object
 from rove.cli.common.output import emit_json
 from rove.cli.common.progress import progress_bar
-from rove.cli.common.texts import add_json_flag, moment_of, read_object, read_text
 from rove.cli.pipeline.backtest_view import show
 from rove.cli.pipeline.command import add_spark_options, spark_settings
 from rove.errors import UsageError
@@ -100,7 +101,7 @@ def _question(arguments: argparse.Namespace, now: float) -> BacktestQuery:
         raise UsageError(f"--plot draws PNG files; {arguments.plot} is called otherwise")
     accepted_at = arguments.accepted_at
     return BacktestQuery(
-        text=read_text(arguments.text),
+        text=read_expression(arguments.text),
         against=arguments.against,
         since=moment_of(arguments.since, "--since", now),
         until=moment_of(arguments.until, "--until", now),

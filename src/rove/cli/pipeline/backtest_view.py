@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rove.cli.common.units import bytes_text, count_text, duration_text
+from rove.cli.common.output import bytes_text, count_text, duration_text
 from rove.cli.ls import printable
 from rove.cli.top import BARS
 
@@ -34,7 +34,7 @@ _MONDAY_S: Final = 4 * DAY_S
 _EXAMPLES: Final = {"first": "only the first", "second": "only the second", "both": "both"}
 
 
-class Line(NamedTuple):
+class BacktestRow(NamedTuple):
     """A day or a week: when it begins, and what came in each of its hours or days."""
 
     at: int
@@ -96,7 +96,7 @@ def cost(report: BacktestReport) -> Iterator[str]:
     )
 
 
-def lines_of(report: BacktestReport) -> list[Line]:
+def lines_of(report: BacktestReport) -> list[BacktestRow]:
     """Days with their hours or, of many days, weeks with their days; all of the period."""
     is_long = report.until - report.since > DAYS_MAX * DAY_S
     line_s, part_s = (7 * DAY_S, DAY_S) if is_long else (DAY_S, HOUR_S)
@@ -111,7 +111,7 @@ def lines_of(report: BacktestReport) -> list[Line]:
         parts[at][(int(hour.name) - at) // part_s] += hour.total
         for place, count in enumerate((hour.first, hour.second, hour.both)):
             sums[at][place] += count
-    return [Line(at, tuple(counts), *sums[at]) for at, counts in parts.items()]
+    return [BacktestRow(at, tuple(counts), *sums[at]) for at, counts in parts.items()]
 
 
 def bars(counts: Sequence[int], most: int) -> str:
@@ -148,7 +148,7 @@ def _columns(report: BacktestReport) -> tuple[str, ...]:
     return ("notifications",) if report.against is None else tuple(_EXAMPLES.values())
 
 
-def _numbers(report: BacktestReport, one: Line | CountByBits) -> list[str]:
+def _numbers(report: BacktestReport, one: BacktestRow | CountByBits) -> list[str]:
     if report.against is None:
         return [count_text(one.first)]
     return [count_text(count) for count in (one.first, one.second, one.both)]

@@ -1,23 +1,23 @@
 """`rove pipeline PART`: the jobs on Spark.
 
-A part is one line in `PARTS`: what the help says of it, a function that adds its arguments and one
-that does the work. Options of Spark come with every part; `spark_settings` reads them, for
-commands elsewhere that need Spark too. Nothing of Spark is imported before a part runs.
+A part is one entry in `PARTS`: its line in the help, a function that adds its arguments, and one
+that does the work. Every part has the options of Spark; `spark_settings` reads them, also for other
+commands that need Spark. Nothing of Spark is imported before a part runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rove.cli.common.findings import show
-from rove.cli.common.parts import Part, add_parts, run_part
-from rove.cli.pipeline import cluster as pipeline_cluster
+from rove.cli.common.arguments import CommandPart, add_parts, run_part
+from rove.cli.common.output import show_findings
 from rove.cli.pipeline import export as pipeline_export
 from rove.cli.pipeline import ingest as pipeline_ingest
 from rove.cli.pipeline import jobs as pipeline_jobs
-from rove.cli.pipeline import package as pipeline_package
 from rove.cli.pipeline import policy as pipeline_policy
 from rove.cli.pipeline import summary as pipeline_summary
 
@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_parts(parser, {name: _with_spark_options(part) for name, part in PARTS.items()})
 
 
-def _with_spark_options(part: Part) -> Part:
+def _with_spark_options(part: CommandPart) -> CommandPart:
     def configure_both(parser: argparse.ArgumentParser) -> None:
         part.configure(parser)
         add_spark_options(parser)
@@ -92,7 +92,7 @@ def _configure_doctor(parser: argparse.ArgumentParser) -> None:
 def _run_doctor(arguments: argparse.Namespace) -> int:
     from rove.pipeline.spark.doctor import examine
 
-    return show(examine(spark_settings(arguments)), as_json=arguments.json)
+    return show_findings(examine(spark_settings(arguments)), as_json=arguments.json)
 
 
 def _run_jobs(arguments: argparse.Namespace) -> int:
@@ -111,46 +111,99 @@ def _run_policy(arguments: argparse.Namespace) -> int:
     return pipeline_policy.run(arguments, spark_settings(arguments))
 
 
-PARTS: dict[str, Part] = {
-    "ingest": Part(
+# --- clusters -------------------------------------------------------------------------------------
+
+
+def _configure_cluster(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workers", metavar="N", type=int, default=2, help="(default 2)")
+    parser.add_argument("--cores", metavar="N", type=int, default=1, help="of each (default 1)")
+    parser.add_argument(
+        "--worker-memory", metavar="SIZE", default="1g", help="of each (default 1g)"
+    )
+
+
+def _run_cluster(arguments: argparse.Namespace) -> int:
+    """Run a standalone master and workers on loopback until Ctrl-C; ready in some ten seconds."""
+    from rove.bench.servers.spark_cluster import LocalCluster
+
+    with LocalCluster(arguments.workers, arguments.cores, arguments.worker_memory) as cluster:
+        print(cluster.master, flush=True)
+        threading.Event().wait()
+    return 0
+
+
+def _configure_package(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", default=Path("dist"), help="(default dist)"
+    )
+
+
+def _run_package(arguments: argparse.Namespace) -> int:
+    """Write the files and print the commands that use them."""
+    from rove.pipeline.spark.packages import write_packages
+
+    wheel, archive = write_packages(arguments.out)
+    for line in (
+        f"{wheel}  {_megabytes(wheel)}, for images and environments",
+        f"{archive}  {_megabytes(archive)}, for executors: sources and compiled kernels",
+        "",
+        "Where the job is started, and on executors what Rove needs of others:",
+        f"  pip install '{wheel}[spark]'",
+        "The job, with this Rove on all executors:",
+        f"  spark-submit --master URL --archives {archive}#rove JOB.py",
+    ):
+        print(line)
+    return 0
+
+
+def _megabytes(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.1f} MB"
+
+
+PARTS: dict[str, CommandPart] = {
+    "ingest": CommandPart(
         "bring typed tables up to the lake, or files into them",
         pipeline_ingest.configure,
         _run_ingest,
     ),
-    "export": Part(
+    "export": CommandPart(
         "write publications or notifications of a lake to a topic of Kafka",
         pipeline_export.configure,
         _run_export,
     ),
-    "run": Part(
+    "run": CommandPart(
         "run jobs over a broker's lake until they are stopped",
         pipeline_jobs.configure_run,
         _run_jobs,
     ),
-    "status": Part("tell how jobs are", pipeline_jobs.configure_status, pipeline_jobs.status),
-    "stop": Part("end jobs after their batch", pipeline_jobs.configure_stop, pipeline_jobs.stop),
-    "policy": Part(
+    "status": CommandPart(
+        "show the state of jobs", pipeline_jobs.configure_status, pipeline_jobs.status
+    ),
+    "stop": CommandPart(
+        "end jobs after their batch", pipeline_jobs.configure_stop, pipeline_jobs.stop
+    ),
+    "policy": CommandPart(
         "try a policy on a broker's lake, or repeat what its policies did",
         pipeline_policy.configure,
         _run_policy,
     ),
-    "summary": Part(
+    "summary": CommandPart(
         "make one table of several runs of `rove bench --json`",
         pipeline_summary.add_summary,
         pipeline_summary.run_summary,
     ),
-    "cluster": Part(
-        "hold up a Spark cluster on this machine",
-        pipeline_cluster.configure,
-        pipeline_cluster.run,
+    "cluster": CommandPart(
+        "run a Spark cluster on this machine",
+        _configure_cluster,
+        _run_cluster,
     ),
-    "package": Part(
-        "write what spark-submit needs of Rove",
-        pipeline_package.configure,
-        pipeline_package.run,
+    "package": CommandPart(
+        "write the files of Rove that spark-submit needs",
+        _configure_package,
+        _run_package,
     ),
-    "doctor": Part(
-        "find out whether Spark runs here, and what keeps it from it",
+    "doctor": CommandPart(
+        "check whether Spark runs here",
         _configure_doctor,
         _run_doctor,
     ),

@@ -6,9 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rove.cli.common.output import emit_json
-from rove.cli.common.texts import add_json_flag
-from rove.cli.common.units import count_text
+from rove.cli.common.arguments import add_json_flag
+from rove.cli.common.output import count_text, emit_json
 from rove.cli.pipeline.ingest import add_connector_arguments, with_jars
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rove.cli.common.output import emit_json, emit_rows
+from rove.cli.common.arguments import add_json_flag
+from rove.cli.common.output import bytes_text, count_text, duration_text, emit_json, emit_rows
 from rove.cli.common.progress import progress_bar
-from rove.cli.common.texts import add_json_flag
-from rove.cli.common.units import bytes_text, count_text, duration_text
 from rove.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rove.cli.common.output import emit_json
-from rove.cli.common.texts import add_json_flag
-from rove.cli.common.units import count_text, duration_text
+from rove.cli.common.arguments import add_json_flag
+from rove.cli.common.output import count_text, duration_text, emit_json
 from rove.errors import UsageError
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rove.cli.common.output import EXIT_NO, EXIT_YES, emit_json
-from rove.cli.common.texts import add_json_flag, moment_of, read_policy
-from rove.cli.common.units import bytes_text, count_text
+from rove.cli.common.arguments import add_json_flag
+from rove.cli.common.input import moment_of, read_policy
+from rove.cli.common.output import EXIT_NO, EXIT_YES, bytes_text, count_text, emit_json
 from rove.errors import UsageError
 
 if TYPE_CHECKING:

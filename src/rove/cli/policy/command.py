@@ -14,10 +14,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from rove.cli.common.arguments import whole_number
+from rove.cli.common.arguments import CommandPart, add_parts, run_part, whole_number
+from rove.cli.common.input import STDIN, moment_of, opened, read_object, read_policy
 from rove.cli.common.output import EXIT_NO, emit_json, is_terminal
-from rove.cli.common.parts import Part, add_parts, run_part
-from rove.cli.common.texts import STDIN, moment_of, opened, read_object, read_policy
 from rove.cli.policy import setting as policy_setting
 from rove.cli.policy.view import (
     as_object,
@@ -268,24 +267,26 @@ def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     return ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
 
 
-PARTS: dict[str, Part] = {
-    "check": Part("say whether a file is a policy, or what is wrong", _configure_check, _run_check),
-    "test": Part(
+PARTS: dict[str, CommandPart] = {
+    "check": CommandPart(
+        "say whether a file is a policy, or what is wrong", _configure_check, _run_check
+    ),
+    "test": CommandPart(
         "show a policy messages, and what would be sent instead of them",
         _configure_test,
         _run_test,
     ),
-    "set": Part(
+    "set": CommandPart(
         "give a session, or one of its subscriptions, a policy",
         policy_setting.configure_set,
         policy_setting.run_set,
     ),
-    "remove": Part(
+    "remove": CommandPart(
         "take it away; everything is sent again",
         policy_setting.configure_remove,
         policy_setting.run_remove,
     ),
-    "show": Part(
+    "show": CommandPart(
         "print policies at work, and what they did",
         policy_setting.configure_show,
         policy_setting.run_show,

@@ -14,11 +14,15 @@ import time
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from rove.cli.common.asking import Broker, add_http_arguments
-from rove.cli.common.connecting import add_connection_arguments, open_client
-from rove.cli.common.output import EXIT_NO, emit_json
-from rove.cli.common.texts import add_json_flag, read_policy
-from rove.cli.common.units import bytes_text, count_text, duration_text
+from rove.cli.common.arguments import add_json_flag
+from rove.cli.common.connection import (
+    BrokerApi,
+    add_connection_arguments,
+    add_http_arguments,
+    open_client,
+)
+from rove.cli.common.input import read_policy
+from rove.cli.common.output import EXIT_NO, bytes_text, count_text, duration_text, emit_json
 from rove.errors import UsageError
 
 _SHOWN_MAX: Final = 1_000
@@ -99,7 +103,9 @@ def run_show(arguments: argparse.Namespace) -> int:
     query: dict[str, Any] = {"limit": _SHOWN_MAX}
     if arguments.client is not None:
         query["client"] = arguments.client
-    found: list[dict[str, Any]] = Broker(arguments).ask(f"/policies?{urlencode(query)}")["policies"]
+    found: list[dict[str, Any]] = BrokerApi(arguments).ask(f"/policies?{urlencode(query)}")[
+        "policies"
+    ]
     for place, one in enumerate(found):
         if arguments.json:
             emit_json(one)

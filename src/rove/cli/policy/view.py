@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from rove.cli.common.units import bytes_text, count_text
+from rove.cli.common.output import bytes_text, count_text
 from rove.policy.agents import Verdict
 from rove.policy.limits import PolicyLimits
 from rove.policy.messages import TOPIC

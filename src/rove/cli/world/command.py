@@ -15,16 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rove.cli.common.arguments import number_of, whole_number
+from rove.cli.common.arguments import CommandPart, add_parts, number_of, run_part, whole_number
 from rove.cli.common.output import emit_json, emit_rows
-from rove.cli.common.parts import Part, add_parts, run_part
 from rove.cli.common.progress import progress_bar
 from rove.cli.world import live as world_live
 from rove.errors import UsageError
 
 if TYPE_CHECKING:
-    from rove.world.runs.results import RunResult
-    from rove.world.runs.running import Run
+    from rove.world.runs.scenario_run import ScenarioResult, ScenarioRun
     from rove.world.runs.scenarios import Scenario
 
 _SECONDS = number_of("seconds", 1_000_000)
@@ -98,8 +96,8 @@ def _refuse_live_options(arguments: argparse.Namespace) -> None:
             raise UsageError(f"{option} is about a real broker; add --live")
 
 
-def _in_process(scenario: Scenario, tell: Callable[[float, float], None]) -> RunResult:
-    from rove.world.runs.running import run as run_scenario
+def _in_process(scenario: Scenario, tell: Callable[[float, float], None]) -> ScenarioResult:
+    from rove.world.runs.scenario_run import run as run_scenario
 
     return run_scenario(scenario, tell=tell, timer=time.perf_counter_ns)
 
@@ -115,14 +113,14 @@ def _scenario(arguments: argparse.Namespace) -> Scenario:
     )
 
 
-def _write_parquet(result: RunResult, folder: Path) -> None:
+def _write_parquet(result: ScenarioResult, folder: Path) -> None:
     from rove.live.report import write_parquet
 
     for path in write_parquet(result, folder):
         print(f"wrote {path}", file=sys.stderr)
 
 
-def _write_metrics(result: RunResult, place: str, began: float) -> None:
+def _write_metrics(result: ScenarioResult, place: str, began: float) -> None:
     from rove.live.report import open_database, write_metrics
 
     with open_database(place) as database:
@@ -131,7 +129,7 @@ def _write_metrics(result: RunResult, place: str, began: float) -> None:
         print(f"wrote {rows:,} readings of run {name} to {database.name}", file=sys.stderr)
 
 
-def _show(result: RunResult, *, as_json: bool) -> None:
+def _show(result: ScenarioResult, *, as_json: bool) -> None:
     from rove.cli.world.view import json_rows, show
 
     if not as_json:
@@ -256,11 +254,11 @@ def _run_picture(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _played(scenario: Scenario) -> Run:
+def _played(scenario: Scenario) -> ScenarioRun:
     """A run of a scenario at its last second."""
-    from rove.world.runs.running import Run
+    from rove.world.runs.scenario_run import ScenarioRun
 
-    run_ = Run(scenario)
+    run_ = ScenarioRun(scenario)
     with progress_bar(scenario.name, "seconds") as tell:
         run_.play(tell)
     return run_
@@ -283,13 +281,17 @@ def _png(written: str) -> Path:
     return path
 
 
-PARTS: dict[str, Part] = {
-    "run": Part("run a scenario with some engines and compare them", _configure_run, _run_scenario),
-    "list": Part("list the scenarios and maps that are shipped", _configure_list, _run_list),
-    "map": Part("tell what is on a map, or draw it", _configure_map, _run_map),
-    "picture": Part("draw a scenario at a moment", _configure_picture, _run_picture),
-    "play": Part(
+PARTS: dict[str, CommandPart] = {
+    "run": CommandPart(
+        "run a scenario with some engines and compare them", _configure_run, _run_scenario
+    ),
+    "list": CommandPart("list the scenarios and maps that are shipped", _configure_list, _run_list),
+    "map": CommandPart("tell what is on a map, or draw it", _configure_map, _run_map),
+    "picture": CommandPart("draw a scenario at a moment", _configure_picture, _run_picture),
+    "play": CommandPart(
         "talk to a world that runs over a broker", world_live.configure_play, world_live.run_play
     ),
-    "generate": Part("make up a map, as the text of its file", _configure_generate, _run_generate),
+    "generate": CommandPart(
+        "make up a map, as the text of its file", _configure_generate, _run_generate
+    ),
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rove.cli.common.arguments import whole_number
-from rove.cli.common.connecting import URL_VARIABLE
+from rove.cli.common.connection import URL_VARIABLE
 from rove.cli.common.output import emit_json, is_terminal
 from rove.errors import RoveError
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.table import Table
 
-from rove.cli.common.units import bytes_text, count_text
+from rove.cli.common.output import bytes_text, count_text
 
 if TYPE_CHECKING:
-    from rove.world.runs.results import RunResult
+    from rove.world.runs.scenario_run import ScenarioResult
 
 _LIVE: Final = "●"
 _UNKNOWN: Final = "–"
@@ -27,7 +27,7 @@ _COLUMNS_MIN: Final = 120
 """A terminal that has fewer breaks lines; rich would cut figures."""
 
 
-def show(result: RunResult) -> None:
+def show(result: ScenarioResult) -> None:
     """Print it."""
     console = Console(file=sys.stdout)
     console.width = max(console.width, _COLUMNS_MIN)
@@ -41,7 +41,7 @@ def show(result: RunResult) -> None:
     console.print(closing_line(result), highlight=False, soft_wrap=True)
 
 
-def heading(result: RunResult) -> str:
+def heading(result: ScenarioResult) -> str:
     """What was run."""
     players, servers = _some(result.players, "player"), _some(result.servers, "server")
     others = f"{result.entities:,} entities in all"
@@ -52,7 +52,7 @@ def _some(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
-def engine_table(result: RunResult) -> Table:
+def engine_table(result: ScenarioResult) -> Table:
     """A line for each engine, the live one marked."""
     costs = ("subscriptions", "operations", "replicas", "updates", "bytes", "matching")
     table = _table("engine", "delay", *costs, "missing", "stale")
@@ -73,7 +73,7 @@ def engine_table(result: RunResult) -> Table:
     return table
 
 
-def audience_table(result: RunResult) -> Table:
+def audience_table(result: ScenarioResult) -> Table:
     """A line for each audience: what it subscribed to, what was published, what it was told."""
     table = _table(
         "audience",
@@ -94,7 +94,7 @@ def audience_table(result: RunResult) -> Table:
     return table
 
 
-def device_table(result: RunResult) -> Table | None:
+def device_table(result: ScenarioResult) -> Table | None:
     """A line for each audience with devices: what policies left of it, and what came through."""
     table = _table("device", "sent", "bytes", "changed", "received", "bytes", "network", "battery")
     for name, of in result.audiences().items():
@@ -112,7 +112,7 @@ def device_table(result: RunResult) -> Table | None:
     return table if table.row_count else None
 
 
-def closing_line(result: RunResult) -> str:
+def closing_line(result: ScenarioResult) -> str:
     """How fast it was, and the hash of its history."""
     took = ""
     if result.elapsed_s is not None and result.speed is not None:
@@ -123,7 +123,7 @@ def closing_line(result: RunResult) -> str:
     return f"{world}{took}; trace {result.trace_hash}"
 
 
-def json_rows(result: RunResult) -> Iterator[dict[str, object]]:
+def json_rows(result: ScenarioResult) -> Iterator[dict[str, object]]:
     """What the run was, then what each engine and each audience came to."""
     yield {
         "scenario": result.scenario,

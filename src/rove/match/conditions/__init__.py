@@ -1,1 +1,1 @@
-"""What a subscription asks beyond intervals: from normal forms to rows and compiled functions."""
+"""Conditions: from normal forms to rows of intervals, and to functions for everything else."""

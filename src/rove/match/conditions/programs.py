@@ -53,14 +53,14 @@ _FLOAT_FUNCTIONS: Final = frozenset(("sqrt", "pow", "sin", "cos", "distance"))
 
 
 def compiled_value(node: ValueNode) -> ValueProgram:
-    """A function that says what `value_of(node, …)` says."""
+    """A function that returns what `value_of(node, …)` returns."""
     writer = _CodeWriter("None")
     writer.say(f"return {writer.value(node)}")
     return cast(ValueProgram, writer.compiled())
 
 
 def compiled_conjunction(conjunction: Conjunction) -> TruthProgram:
-    """A function that says whether all of `conjunction` holds."""
+    """A function that returns whether `conjunction` holds."""
     writer = _CodeWriter("False")
     # The cheap parts first, and all in an order that does not differ from process to process.
     for subject, allowed in conjunction.sets.items():
@@ -76,7 +76,7 @@ def compiled_conjunction(conjunction: Conjunction) -> TruthProgram:
 
 
 class _CodeWriter:
-    """Writes the lines of one function, and collects the parameters they speak of.
+    """Writes the lines of one function, and collects their parameters.
 
     Every line either gives a new name to a value or leaves the function. Whatever is not known
     makes all that is computed from it UNKNOWN, so the function can be left at once.
@@ -138,7 +138,7 @@ class _CodeWriter:
         if type_of(subject) is not ValueType.NUMBER:
             self._leave_if(f"{self.value(subject)} not in {self._parameter(allowed)}")
         elif allowed.facts & IS_NULL:
-            # No text asks whether a computed value is NULL; such a set is answered all the same.
+            # No expression tests whether a computed value is NULL; such a set works all the same.
             tree = self._parameter(subject)
             value = f"value_of({tree}, publication, t, me)"
             self._leave_if(f"{value} not in {self._parameter(allowed)}")
@@ -250,7 +250,7 @@ class _CodeWriter:
     # -- names -------------------------------------------------------------------------
 
     def _raw(self, node: Attribute | Me) -> str:
-        """What stands in the publication or the state, as it is."""
+        """The value in the publication or the state, unchanged."""
         source = "publication" if type(node) is Attribute else "me"
         if len(node.path) == 1:
             return f"{source}.get({self._parameter(node.path[0])})"

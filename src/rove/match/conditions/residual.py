@@ -33,7 +33,7 @@ from rove.lang.sets import ValueSet
 from rove.lang.tree import Comparison, ValueNode, walk
 from rove.match.conditions.programs import TruthProgram, compiled_conjunction
 from rove.match.designs.design import Split, split
-from rove.match.index.batch import PublicationBatch
+from rove.match.index.batch import SlotBatch
 from rove.match.index.rows import IndexRow, Integers
 from rove.match.index.subjects import Subjects
 from rove.match.saved import ResidualState, SavedConjunction
@@ -67,14 +67,14 @@ class FittingPatterns(msgspec.Struct, eq=False):
     _true: frozenset[int] | None = None
 
     @classmethod
-    def of(cls, batch: PublicationBatch, publication: int) -> Self:
+    def of(cls, batch: SlotBatch, publication: int) -> Self:
         """Those of a publication in a batch."""
         first, end = batch.starts[publication], batch.starts[publication + 1]
         return cls(batch.subjects[first:end], batch.undecided.get(publication, ()))
 
     @property
     def present(self) -> frozenset[int]:
-        """The patterns that it fits, and those that nobody could decide."""
+        """The patterns that it fits, and those that took too many steps to decide."""
         if self._present is None:
             self._present = frozenset(map(int, self._subjects))
         return self._present
@@ -120,7 +120,7 @@ class Tests(NamedTuple):
 
 
 class ResidualConditions(msgspec.Struct):
-    """What must be remembered of a subscription that is more than its rows."""
+    """A subscription whose rows do not decide everything, or are not in an index yet."""
 
     conjunctions: tuple[Conjunction, ...]
     accepted_at: float
@@ -129,10 +129,10 @@ class ResidualConditions(msgspec.Struct):
     tests: list[Tests] | None = None
     splits: list[Split] | None = None
     asked: frozenset[int] = frozenset()
-    """If it follows, the patterns that its rows ask for: with `me.` known, some may be settled."""
+    """If it follows, the patterns that its rows use: a value of `me.` may decide some."""
 
     def state(self) -> ResidualState:
-        """What is saved of it; what was compiled is not."""
+        """Everything but the compiled programs."""
         conjunctions = list(map(SavedConjunction.of, self.conjunctions))
         return ResidualState(conjunctions, self.accepted_at, dict(self.me), self.follows)
 
@@ -152,7 +152,7 @@ class ResidualConditions(msgspec.Struct):
         return work
 
     def ask(self, rows: Iterable[IndexRow], subjects: Subjects) -> None:
-        """Take note of the patterns that the rows of its present state ask for."""
+        """Remember the patterns that the rows of its current state use."""
         asked = frozenset(
             subject for row in rows for subject, _ in row.sets if subjects.is_pattern(subject)
         )

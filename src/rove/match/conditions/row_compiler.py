@@ -92,7 +92,7 @@ class _RowCompiler:
         self._sets[subject] = allowed if before is None else intersection(before, allowed)
 
     def _ask_patterns(self, subject: ValueNode, allowed: ValueSet) -> None:
-        """Patterns as subjects of their own; a fitting one cannot be asked of a number."""
+        """Patterns as separate subjects; a number cannot fit a pattern."""
         if allowed.fitting and (allowed.numbers or allowed.facts):
             self._flags |= COMPUTE
         else:

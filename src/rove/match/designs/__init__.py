@@ -1,4 +1,4 @@
 """The published designs for evolving subscriptions, beside the exact index.
 
-`design` has what they share; `pes`, `lees` and `clees` are the three of them.
+`design` has their common base; `versioned` has PES and CLEES, `lees` has LEES.
 """

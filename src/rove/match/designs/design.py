@@ -2,17 +2,17 @@
 
 A subscription whose bounds depend on `t` or `me.` can be matched in several ways, and which one
 is cheapest depends on how often things are published, how fast bounds move and how wrong an
-answer may be. Three published designs stand beside the exact index, selectable per
-subscription, each with its own data structures:
+answer may be. Beside the exact index there are three published designs. A subscription can
+select one; each has its own data structures:
 
     pes    periodic: evaluated every so often, in between a plain subscription (`pes`)
     lees   lazy: evaluated when something is published, always exact (`lees`)
     clees  lazy with a cache: evaluated when published, reused for a while (`clees`)
 
-All of them stand on an index for plain conjunctions, handed in as a factory, and on one split
-of a conjunction: what never changes, and what does. The split costs one walk over the tree when
-a subscription is added. A version (the split at one moment) costs one evaluation per bound and
-is exactly what the oracle would compute, to the last bit.
+All of them use an index for plain conjunctions, passed as a factory, and one split of a
+conjunction: the part that never changes, and the part that does. The split costs one walk over the
+tree when a subscription is added. A version (the split at one moment) costs one evaluation per
+bound and is exactly what the oracle would compute, to the last bit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from rove.match.conditions.programs import (
     compiled_conjunction,
     compiled_value,
 )
-from rove.match.pairs import Pairs
+from rove.match.results import Pairs
 from rove.match.saved import SavedConjunction
 
 # -- options ------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def checked_seconds(design: str, option: float | None) -> float:
 
 
 class Matching(Protocol):
-    """Whatever publications can be put to."""
+    """Anything that matches publications."""
 
     def match(self, publications: Sequence[Publication]) -> Pairs:
         """Positions of publications and the ids that match them, each pair once."""
@@ -138,7 +138,7 @@ NewIndex: TypeAlias = Callable[[], StaticIndex]
 
 
 class OneByOne:
-    """The smallest static index: asks every conjunction. For a handful, and to judge others by."""
+    """The simplest static index: evaluates every conjunction. For tests of the designs."""
 
     def __init__(self) -> None:
         self.held: dict[int, tuple[Conjunction, ...]] = {}
@@ -172,7 +172,7 @@ class Counters(msgspec.Struct):
     evolutions: int = 0
     """Versions that took the place of an older one because their time had come (pes)."""
     evolutions_skipped: int = 0
-    """Versions that nobody could have seen: the next one was due before anyone asked (pes)."""
+    """Versions that were never made: the next was due before a publication came (pes)."""
     cache_hits: int = 0
     """Pairs that were decided by a version made for an earlier publication (clees)."""
     cache_misses: int = 0
@@ -194,7 +194,7 @@ class SavedSubscription(msgspec.Struct, frozen=True):
 
 
 class DesignState(msgspec.Struct, frozen=True):
-    """Everything that a design knows, as plain values."""
+    """The whole state of a design, as plain values."""
 
     subscriptions: tuple[SavedSubscription, ...]
     counters: Counters
@@ -262,7 +262,7 @@ class Split(msgspec.Struct, frozen=True, dict=True):
 
 
 class _Seen:
-    """What occurs in a node; one walk tells all, since walking is what splitting costs."""
+    """What occurs in a node, found in one walk, since walking is the cost of splitting."""
 
     def __init__(self, node: Node) -> None:
         self.has_time = self.has_state = False
@@ -509,7 +509,7 @@ def covers(publication: Publication, paths: Iterable[Path]) -> bool:
 
 
 def in_order_of_time(at: Sequence[float]) -> list[int]:
-    """The positions of a batch, earliest first, those of one time as they stand."""
+    """The positions of a batch, earliest first; those of one time keep their order."""
     return sorted(range(len(at)), key=at.__getitem__)
 
 

@@ -3,11 +3,11 @@
     add ──▶ fixed part ────▶ static index ◀── publications
       └───▶ evolving part ──▶ hash table, by the same id ──▶ evaluated for the candidates
 
-A subscription is split in two that share its id. The static index knows the fixed part and
-finds the candidates; the evolving part waits in a hash table and is evaluated, for candidates
-only, with the `t` of the publication. A subscription without a fixed part is a candidate every
-time. Nothing is done while nothing is published, and a change of `me.` costs nothing at all, but
-a publication costs time for each candidate.
+A subscription is split into two parts with the same id. The static index contains the fixed part
+and finds the candidates. The evolving part is in a hash table and is evaluated for candidates only,
+with the `t` of the publication. A subscription without a fixed part is always a candidate. Nothing
+is computed unless something is published, and a change of `me.` costs next to nothing; but a
+publication costs time for each candidate.
 
 **Declared staleness.** None: each answer is that of the publication's own time.
 
@@ -48,7 +48,7 @@ from rove.match.designs.design import (
     NewIndex,
     by_publication,
 )
-from rove.match.pairs import Pairs
+from rove.match.results import Pairs
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -66,7 +66,7 @@ _BLOCK: Final = 32768
 # -- lines --------------------------------------------------------------------------------
 
 
-class Line(msgspec.Struct, frozen=True):
+class LinearBound(msgspec.Struct, frozen=True):
     """`slope * (t + shift) + offset`, with `t` and the result held within limits.
 
     Rounded after each operation, as the tree that it was read from. Not every order of
@@ -99,21 +99,21 @@ class Line(msgspec.Struct, frozen=True):
             return (self.slope, self.offset)
         return (self.slope, self.offset, self.shift, *self.limits)
 
-    def plus(self, number: float) -> Line | None:
+    def plus(self, number: float) -> LinearBound | None:
         if self.done == 0:
             return _changed(self, shift=number, done=1)
         return _changed(self, offset=number, done=3) if self.done < 3 else None
 
-    def times(self, number: float) -> Line | None:
+    def times(self, number: float) -> LinearBound | None:
         return _changed(self, slope=number, done=2) if self.done < 2 else None
 
-    def negated(self) -> Line | None:
+    def negated(self) -> LinearBound | None:
         if self.done > 3:
             return None
-        done = max(self.done, 2)  # rounding knows no sign: all may be negated instead of the result
+        done = max(self.done, 2)  # rounding is symmetric: negating the parts negates the result
         return _changed(self, slope=-self.slope, offset=-self.offset, done=done)
 
-    def held(self, low: float, high: float) -> Line | None:
+    def held(self, low: float, high: float) -> LinearBound | None:
         """Held within limits; None where the order of least and greatest would matter."""
         if self.done == 0:
             low, high = max(low, self.t_low), min(high, self.t_high)
@@ -122,19 +122,19 @@ class Line(msgspec.Struct, frozen=True):
         return _changed(self, low=low, high=high, done=4) if low <= high else None
 
 
-def _changed(line: Line, **fields: float) -> Line:
+def _changed(line: LinearBound, **fields: float) -> LinearBound:
     return msgspec.structs.replace(line, **fields)
 
 
-def line_of(node: ValueNode, me: State) -> Line | None:
+def line_of(node: ValueNode, me: State) -> LinearBound | None:
     """A value as a line that is equal to it for every `t`, to the last bit; None if there is none.
 
     A value without `t` is a line of slope 0.
     """
     found = _line(node, me)
-    if not isinstance(found, Line):
+    if not isinstance(found, LinearBound):
         number = _exact(found)
-        return None if number is None else Line(slope=0.0, offset=number, done=3)
+        return None if number is None else LinearBound(slope=0.0, offset=number, done=3)
     if found.done == 1:  # nothing follows the sum: as an offset it needs two numbers, not seven
         found = _changed(found, shift=0.0, offset=found.shift)
     size_max = BENT_SIZE_MAX if found.is_bent else SIZE_MAX
@@ -142,14 +142,14 @@ def line_of(node: ValueNode, me: State) -> Line | None:
     return found if fits else None
 
 
-def _line(node: ValueNode, me: State) -> Line | Known:
+def _line(node: ValueNode, me: State) -> LinearBound | Known:
     """A line, or the value of a node without `t`; None where it is neither."""
     match node:
         case Time():
-            return Line()
+            return LinearBound()
         case Negation(operand=operand):
             found = _line(operand, me)
-            return found.negated() if isinstance(found, Line) else functions.negate(found)
+            return found.negated() if isinstance(found, LinearBound) else functions.negate(found)
         case Arithmetic(operator=operator, left=left, right=right):
             return _combined(operator, _line(left, me), _line(right, me))
         case Call(name=name, arguments=arguments):
@@ -166,17 +166,19 @@ def _exact(value: Known) -> float | None:
     return float(number) if abs(number) <= SIZE_MAX and float(number) == number else None
 
 
-def _combined(operator: str, left: Line | Known, right: Line | Known) -> Line | Known:
+def _combined(
+    operator: str, left: LinearBound | Known, right: LinearBound | Known
+) -> LinearBound | Known:
     """A sum, difference or product of a line and a constant, or of two constants."""
-    if not isinstance(left, Line):
-        if not isinstance(right, Line):
+    if not isinstance(left, LinearBound):
+        if not isinstance(right, LinearBound):
             return functions.arithmetic(operator, left, right)
         negated = right.negated() if operator == "-" else right
         return None if negated is None else _moved(operator.replace("-", "+"), negated, left)
-    return None if isinstance(right, Line) else _moved(operator, left, right)
+    return None if isinstance(right, LinearBound) else _moved(operator, left, right)
 
 
-def _moved(operator: str, line: Line, constant: Known) -> Line | None:
+def _moved(operator: str, line: LinearBound, constant: Known) -> LinearBound | None:
     """`line operator constant`; for a sum and a product the order does not matter."""
     number = _exact(constant)
     if number is None or operator == "/":
@@ -186,9 +188,9 @@ def _moved(operator: str, line: Line, constant: Known) -> Line | None:
     return line.plus(number if operator == "+" else -number)
 
 
-def _called(name: str, arguments: list[Line | Known]) -> Line | Known:
-    lines = [argument for argument in arguments if isinstance(argument, Line)]
-    constants = [argument for argument in arguments if not isinstance(argument, Line)]
+def _called(name: str, arguments: list[LinearBound | Known]) -> LinearBound | Known:
+    lines = [argument for argument in arguments if isinstance(argument, LinearBound)]
+    constants = [argument for argument in arguments if not isinstance(argument, LinearBound)]
     if not lines:
         return functions.call(name, constants)
     numbers = [number for number in map(_exact, constants) if number is not None]
@@ -266,7 +268,7 @@ class LinearRows:
     def __len__(self) -> int:
         return len(self._places)
 
-    def add(self, id: int, accepted_at: float, lines: Sequence[Line]) -> None:
+    def add(self, id: int, accepted_at: float, lines: Sequence[LinearBound]) -> None:
         """Add a subscription, with a line for each column."""
         place = len(self._places)
         if place == len(self._ids):
@@ -286,7 +288,7 @@ class LinearRows:
             self._places[moved] = place
 
     def ids(self) -> list[int]:
-        """Everybody."""
+        """The ids of all rows."""
         return list(self._places)
 
     def values(self, publication: Publication) -> list[_Neighbours] | None:
@@ -481,7 +483,7 @@ class Lees(EvolvingDesign[_Lazy]):
         return any(split.whole_holds(publication, t, me) for split in evolving.splits)
 
 
-def _lines(evolving: Evolving) -> list[tuple[LinearComparison, Line]] | None:
+def _lines(evolving: Evolving) -> list[tuple[LinearComparison, LinearBound]] | None:
     """The evolving part as columns and lines in a fixed order; None if it is not made of lines.
 
     Alternatives are left out: which of them a row stands for would have to be kept as well.
@@ -491,7 +493,7 @@ def _lines(evolving: Evolving) -> list[tuple[LinearComparison, Line]] | None:
     (only,) = evolving.splits
     if not only.bounds or only.rest != ALWAYS:
         return None
-    found: list[tuple[LinearComparison, Line]] = []
+    found: list[tuple[LinearComparison, LinearBound]] = []
     for bound in only.bounds:
         line = line_of(bound.right, evolving.me)
         if line is None or type(bound.left) is not Attribute:

@@ -1,6 +1,6 @@
 """The exact index: subscriptions as rows in blocks of 64, publications as keys, and the search.
 
-`index` is the door. `subjects`, `columns`, `batch` and `keys` say what a publication looks like to
-it, `rows`, `building` and `layout` what a subscription does, `segment` and the kernels find the one
-in the other, and `following` finds a million subscribers by their state.
+`index` is the entry point. `subjects`, `columns`, `batch` and `keys` are about publications;
+`rows`, `construction` and `layout` are about subscriptions. `segment` and the kernels search, and
+`followers` finds a million subscribers by their state.
 """

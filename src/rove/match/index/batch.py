@@ -1,9 +1,9 @@
 """A batch of publications as flat arrays, ready for any segment.
 
-A *slot* is one subject of one publication: its number and the bits of its value. Numbers go in
-as they are; the facts (null, TRUE, FALSE, carried) as bit patterns of NaNs, so that one rule in
-the kernel makes keys of all of them (see `rove.match.index.keys`). Strings are ranked differently
-in every segment, so each segment writes the keys of a batch's texts itself.
+A *slot* is one subject of one publication: its number and the bits of its value. Numbers are stored
+as they are; null, TRUE, FALSE and values that nothing can compare are bit patterns of NaNs, so one
+rule in the kernel makes keys of all of them (`rove.match.index.keys`). The rank of a string differs
+from segment to segment, so each segment writes the keys of the strings of a batch itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rove.match.index.keys import FALSE, LAST, OPAQUE, TRUE, Keys
 from rove.match.index.rows import Floats, Integers, Positions
-from rove.match.patterns.automaton import StepBudget
+from rove.match.patterns.automaton import PatternBudget
 
 _SIGN: Final = 1 << 63
 
@@ -48,7 +48,7 @@ class Slots(msgspec.Struct, eq=False):
     values: list[float] = []
     texts: list[Text] = []
     rounded: int = 0
-    budget: StepBudget | None = None
+    budget: PatternBudget | None = None
     """Of the current publication, once patterns are tried on it."""
     undecided: list[int] = []
     """Subjects that trying patterns on it did not decide."""
@@ -63,7 +63,7 @@ class Slots(msgspec.Struct, eq=False):
             self.values.append(value)
 
 
-class PublicationBatch(msgspec.Struct, frozen=True, eq=False):
+class SlotBatch(msgspec.Struct, frozen=True, eq=False):
     """Publications, when they appear, and their slots."""
 
     publications: Sequence[Mapping[str, object]]
@@ -95,7 +95,7 @@ def _as_float(bits: int) -> float:
 
 
 RAW_FALSE, RAW_TRUE, RAW_OPAQUE = (_as_float(raw(key)) for key in (FALSE, TRUE, OPAQUE))
-"""As floats, so that they can stand in one list with numbers. (All are quiet NaNs, whose bits
-survive being copied.)"""
+"""As floats, so that one list can contain them and numbers. (All are quiet NaNs, whose bits
+survive copying.)"""
 RAW_TEXT: Final = 0.0
-"""What stands in the slot of a string until a segment writes its key."""
+"""The value in the slot of a string until a segment writes its key."""

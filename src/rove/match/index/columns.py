@@ -1,4 +1,4 @@
-"""Publications that come as columns, a table of them, made ready for the index without a loop.
+"""Publications that come as tables of columns, prepared for the index without a loop.
 
 Tables hold what a broker gets one by one: a column of floats, of integers of 64 bits, of truths,
 of strings (each distinct one once, and its number in every row), of objects that nothing can
@@ -30,7 +30,7 @@ from rove.lang.errors import PublicationError
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
 from rove.lang.values import OPAQUE, Path
 from rove.match.index import keys
-from rove.match.index.batch import PublicationBatch, TextColumn, raw
+from rove.match.index.batch import SlotBatch, TextColumn, raw
 from rove.match.index.keys import Keys
 from rove.match.index.rows import Floats, Integers, Positions
 from rove.match.index.subjects import Subjects, SubjectSource, checked_times, inside
@@ -316,7 +316,7 @@ class PublicationTable:
 
     @property
     def publications(self) -> Sequence[Mapping[str, object]]:
-        """The same as mappings, each made when it is asked for."""
+        """The same as mappings, each made when it is read."""
         return _Publications(self)
 
     def encoded(self, path: Path) -> Encoded | None:
@@ -406,7 +406,7 @@ class _Publications(Sequence[Mapping[str, object]]):
 class MappingTable(PublicationTable):
     """Publications that are mappings already, for the index by column.
 
-    `known` are columns of attributes that somebody has at hand: they must say the same.
+    `known` are columns of attributes that the caller already has: they must be equal.
     """
 
     names_max = NAMES_MAX
@@ -440,7 +440,7 @@ class MappingTable(PublicationTable):
 
 def batch_of(
     subjects: Subjects, columns: PublicationTable, at: Sequence[float] | Floats
-) -> PublicationBatch:
+) -> SlotBatch:
     """The batch of a table whose rows appear at the times `at`."""
     times = checked_times(at, len(columns))
     asked = [name for name in columns.names() if subjects.sources_of(name)]
@@ -469,7 +469,7 @@ class _Slots:
         self._rounded = np.zeros(rows, np.bool_)
 
     def take(self, source: SubjectSource, found: Encoded) -> None:
-        """All that is asked of one attribute."""
+        """The slots of one attribute."""
         column = self._add(source.number, found.raws)
         if found.rounded is not None:
             self._rounded |= found.rounded
@@ -509,7 +509,7 @@ class _Slots:
             chosen = np.repeat(shifts, by_row) + np.arange(by_row.sum())
             self._fitting.append((np.repeat(texts.rows, by_row), flat[chosen]))
 
-    def batch(self, publications: Sequence[Mapping[str, object]], at: Floats) -> PublicationBatch:
+    def batch(self, publications: Sequence[Mapping[str, object]], at: Floats) -> SlotBatch:
         width = len(self._raws)
         if self._fitting:
             rows = np.concatenate([found for found, _ in self._fitting])
@@ -525,7 +525,7 @@ class _Slots:
         if self._fitting:
             patterns = np.concatenate([found for _, found in self._fitting])
             subjects[self._rest(starts, more)] = patterns[np.argsort(rows, kind="stable")]
-        return PublicationBatch(
+        return SlotBatch(
             publications,
             at,
             starts,

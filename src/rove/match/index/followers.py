@@ -1,10 +1,10 @@
-"""Following subscriptions over a stretch of the past: each state of a subscriber is a row.
+"""Following subscriptions over a part of the history: each state of a subscriber is a row.
 
-A broker meets the states of a subscriber one after the other, and moves its subscriptions each
-time. A history has all of them at once, as columns: so what the bounds of a text are in each state
-is computed for all states together, and every state becomes a row that holds for publications
-between two positions, the position being one more subject. The index then finds, in one search,
-the subscriptions whose state at the publication's own position lets it through.
+A broker gets the states of a subscriber one after the other, and moves its subscriptions each time.
+A history has all states at once, as columns. So the bounds of an expression are computed for all
+states together, and every state becomes a row that holds for publications between two positions;
+the position is one more subject. The index then finds, in one search, the subscriptions whose state
+at the position of a publication matches it.
 
 What decides a row:
 
@@ -55,7 +55,7 @@ from rove.match.index.rows import Floats, IndexRow, Positions, Rows, from_rows, 
 from rove.match.index.subjects import Subjects
 
 POSITION: Final = "$position"
-"""The attribute under which a publication says where it stands. No name of a text begins so."""
+"""The attribute with the position of a publication. No name of an expression begins like this."""
 _EXACT: Final = 2.0**53
 """Below, integers and floats compute alike."""
 
@@ -101,7 +101,7 @@ class _SplitConjunction(NamedTuple):
 
 
 class Follower:
-    """A text that asks for its subscriber's state: what is the same in all states, of anybody."""
+    """An expression that uses `me.`: what is the same in all states of all subscribers."""
 
     def __init__(self, conjunctions: Sequence[Conjunction], subjects: Subjects) -> None:
         self.kept = ResidualConditions(tuple(conjunctions), 0.0, {}, True)
@@ -161,7 +161,7 @@ def _part(conjunction: Conjunction, flags: int, subjects: Subjects) -> _SplitCon
 
 
 def _kinds(node: Node) -> set[type]:
-    """Of what is asked: the publication, the subscriber, the time."""
+    """What a condition depends on: the publication, the subscriber, the time."""
     return {type(part) for part in walk(node)} & {Attribute, Me, Time}
 
 
@@ -360,7 +360,7 @@ _OPERATIONS: Final[dict[str, Callable[[Floats, Floats], Floats]]] = {
 
 
 class FollowingIndex(ExactIndex):
-    """Decides which states of which followers a publication meets."""
+    """Finds the states of followers that a publication matches."""
 
     def __init__(self, subjects: Subjects) -> None:
         super().__init__(subjects)

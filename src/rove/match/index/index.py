@@ -1,18 +1,18 @@
 """The index: conjunctions come and go, batches of publications come in, matches come out.
 
-Rows live in *segments*, which never change but for bits that mark removed rows. New rows wait in
-a short list and are computed one by one; when there are enough of them they become a segment, and
-when there are several segments of like size they become one, as in a log-structured store. So a
-row is moved a handful of times in its life, and a publication looks into a handful of trees.
+Rows are stored in *segments*, which never change, except for bits that mark removed rows. New rows
+wait in a short list and are evaluated one by one. When there are enough of them, they become a
+segment; when there are several segments of similar size, they are merged, as in a log-structured
+store. So a row is moved a few times, and a publication searches a few trees.
 
-Small segments are merged on the way, in a few milliseconds. Merging a million rows takes seconds,
-so it is not: `merge_due` says what is worth merging, `SegmentMerge.run` does it (anywhere, also in
-another thread), `install` takes the result over, together with whatever was removed meanwhile.
+Small segments are merged at once, in a few milliseconds. Merging a million rows takes seconds, so
+it is left to the caller: `merge_due` returns what is worth merging, `SegmentMerge.run` merges it
+(in any thread), and `install` replaces the segments, without the rows that were removed meanwhile.
 Segments with moving bounds are due again before their horizon ends.
 
-Conditions on `me.` become plain ones for as long as the state stays, so a change of state moves a
-subscription by removing and adding its rows. Nothing is kept of a plain subscription but its rows:
-some 50 bytes, and 20 for every predicate.
+A condition on `me.` is compiled for the current state, so a change of state replaces the rows of a
+subscription. A plain subscription consists of its rows only: some 50 bytes, and 20 for each
+predicate.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rove.match.conditions.residual import (
 )
 from rove.match.conditions.row_compiler import rows_of
 from rove.match.index import layout
-from rove.match.index.batch import PublicationBatch, Slots
+from rove.match.index.batch import SlotBatch, Slots
 from rove.match.index.columns import PublicationTable, batch_of
 from rove.match.index.construction import built
 from rove.match.index.layout import COMPUTE, Buffer
@@ -56,7 +56,7 @@ from rove.match.index.rows import (
 )
 from rove.match.index.segment import Kernel, Segment, Workspace
 from rove.match.index.subjects import Subjects
-from rove.match.pairs import Pairs
+from rove.match.results import Pairs
 from rove.match.saved import IndexState
 
 FRESH_MAX: Final = 512
@@ -73,7 +73,7 @@ _REFRESH_AT: Final = 0.5
 
 
 class SegmentMerge:
-    """Work that can be done elsewhere: several segments into one, for the time to come."""
+    """Work that can be done elsewhere: several segments into one, for the coming horizon."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class SegmentMerge:
         begins_at: float | None = None,
         until: float = -math.inf,
     ) -> None:
-        """From now on, for as long as it suits, unless another time is named."""
+        """The horizon begins now and has the length that suits the rows, unless times are given."""
         self.index = index
         self.segments = segments
         self.removed: list[int] = []
@@ -114,7 +114,7 @@ class SegmentMerge:
         return self
 
     def abandon(self) -> None:
-        """It failed: its segments stay as they are, and may be merged again."""
+        """It failed: the segments remain, and may be merged again."""
         self.has_failed = True
 
     def install(self) -> None:
@@ -168,7 +168,7 @@ class ExactIndex:
         return set(self._known_ids())
 
     def _known_ids(self) -> set[int]:
-        """After loading, they are put together when somebody first asks."""
+        """After loading, the set is made when it is first read."""
         if self._ids is None:
             self._ids = set(self._fresh) | set(self._kept)
             for segment in self._segments:
@@ -417,7 +417,7 @@ class ExactIndex:
     def match(
         self, publications: Sequence[Publication], at: Sequence[float] | None = None
     ) -> Pairs:
-        """Who is interested in each of `publications`, which appear at the times `at`.
+        """The subscriptions that match each of `publications`, which appear at the times `at`.
 
         Without times, all appear at 0. Publications hold what `rove.lang.values.admit` admits.
         """
@@ -435,8 +435,8 @@ class ExactIndex:
         """The same for publications that come as columns of any types."""
         return self.match_batch(batch_of(self.subjects, columns, at))
 
-    def match_batch(self, batch: PublicationBatch) -> Pairs:
-        """Who is interested in the publications of a batch."""
+    def match_batch(self, batch: SlotBatch) -> Pairs:
+        """The subscriptions that match the publications of a batch."""
         if len(batch):
             self.now = max(self.now, float(batch.at.max()))
         is_much = self._fresh_work * len(batch) > _FRESH_WORK_MAX
@@ -461,7 +461,7 @@ class ExactIndex:
         return engine.search_kernel if self._all_indexed else None
 
     def match_one(self, publication: Publication, at: float) -> Positions:
-        """Who is interested in one publication: the same as `match`, in a few microseconds."""
+        """The subscriptions that match one publication, as `match` finds them, in microseconds."""
         compiled = engine.search_kernel
         if compiled is None or not self._all_indexed or not math.isfinite(at):
             return self.match([publication], [at]).subscriptions  # which refuses a bad time
@@ -497,7 +497,7 @@ class ExactIndex:
     def _searched(
         self,
         segment: Segment,
-        batch: PublicationBatch,
+        batch: SlotBatch,
         compiled: Kernel | None,
         workspace: Workspace,
     ) -> Pairs:
@@ -550,11 +550,11 @@ class ExactIndex:
         return holding
 
     def _kept_of(self, id: int) -> ResidualConditions | None:
-        """What is kept of a subscription beside its rows."""
+        """The conditions of a subscription that its rows do not decide, if any."""
         return self._kept.get(id)
 
     def refuse_columns(self) -> NoReturn:
-        """Say that numbers alone do not tell whether a subscription holds."""
+        """Refuse publications that came as numbers only: a condition needs all attributes."""
         raise PublicationError(
             "columns are not enough for what must be computed", "match publications instead"
         )
@@ -566,7 +566,7 @@ class ExactIndex:
             for subject, comparator, bound in segment.bounds_at(row, at)
         )
 
-    def _tried(self, batch: PublicationBatch) -> Pairs:
+    def _tried(self, batch: SlotBatch) -> Pairs:
         """The subscriptions that wait, one by one."""
         found: list[tuple[int, int]] = []
         for number, publication in enumerate(batch.publications):
@@ -603,7 +603,7 @@ def _level(rows: int) -> int:
 
 
 def _together(parts: Sequence[Pairs]) -> Pairs:
-    """Parts as one, by publication; what several rows found is there once."""
+    """All parts, by publication; a subscription found through several rows is there once."""
     parts = [part for part in parts if len(part)]
     if not parts:
         return Pairs(np.empty(0, np.int32), np.empty(0, np.int64))

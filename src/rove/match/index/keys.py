@@ -1,17 +1,17 @@
-"""Keys: every value of the language as one whole number of 64 bits, in one order.
+"""Keys: every value of the language as one unsigned integer of 64 bits, in one order.
 
-An index compares; it need not know what it compares. All kinds of values stand on one line:
+An index only compares, so all kinds of values are put in one order:
 
     0 missing or null   1 FALSE   2 TRUE   3 carried   …numbers…   …strings…
 
-A number's key is its float's bits, turned so that they sort as the numbers do; the bit patterns
-of NaNs, which no value has, leave room below for the four facts and above for strings. A string
-has no key of its own: what counts is only between which of the bounds that a segment knows it
-lies, so its key is the rank among those.
+The key of a number is the bits of its float, transformed so that they sort as numbers do. No value
+is a NaN, so the bit patterns of NaNs are free: those below are the four facts, those above are
+strings. The key of a string is its rank among the strings that occur in bounds of a segment, since
+nothing else about it matters.
 
-Integers beyond 2^53 that no float can hold take the key of the float below. That is exact
-against bounds that are floats: no float lies between. Bounds that are such integers themselves
-cannot be told apart this way; `are_exact` says so, and the row is computed instead.
+Integers beyond 2^53 that no float can hold have the key of the float below. This is exact for
+bounds that are floats, since no float lies between. Bounds that are such integers themselves cannot
+be distinguished; for them `are_exact` is False, and the row is computed.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Rows(msgspec.Struct, frozen=True, eq=False):
     entry_starts: Positions
     """The entries of row r are those from entry_starts[r] to entry_starts[r + 1]."""
     entry_subjects: Integers
-    """Entries of one subject stand together, and are alternatives."""
+    """Entries of one subject are adjacent, and are alternatives."""
     entry_firsts: Keys
     entry_lasts: Keys
     bound_starts: Positions

@@ -1,9 +1,8 @@
-"""A segment: rows that do not change any more, quick to search.
+"""A segment: rows that never change, and the tree that searches them.
 
-It is one buffer (`rove.match.index.layout`) and the strings that its rows are bounded by. Removing
-a row clears a bit; the row is gone from the next merge on. A segment without an index, made while
-the kernels are still being compiled, is scanned with NumPy, and so is any segment until then: the
-same answers, at the price of looking at every row.
+It consists of one buffer (`rove.match.index.layout`) and the strings that occur in bounds of its
+rows. Removing a row clears a bit; the next merge drops the row. As long as the kernels are not
+compiled, segments are scanned with NumPy: the same answers, at the cost of checking every row.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from rove.lang.tree import Comparator
 from rove.match.index import layout
-from rove.match.index.batch import PublicationBatch, Slots, Text, TextColumn, raw
+from rove.match.index.batch import SlotBatch, Slots, Text, TextColumn, raw
 from rove.match.index.keys import FIRST_STRING, LAST, NULL, OPAQUE, Keys
 from rove.match.index.layout import COMPUTE, MOVING, MULTIPLE, WIDTH, Buffer, section
 from rove.match.index.rows import Integers, Positions, Rows
@@ -30,7 +29,7 @@ _COMPARATORS: Final[tuple[Comparator, ...]] = (">=", ">", "<=", "<", "=")
 
 
 class SegmentMatches(NamedTuple):
-    """What a segment found for a batch, publication by publication."""
+    """The results of a segment for a batch, by publication."""
 
     counts: Integers
     """By publication the number of its ids."""
@@ -43,7 +42,7 @@ class SegmentMatches(NamedTuple):
 
 
 class Workspace:
-    """The arrays of a search, made once and used again; never for two searches at a time."""
+    """The arrays of a search, reused from search to search; one search at a time."""
 
     def __init__(self) -> None:
         self.arrays: dict[int, npt.NDArray[Any]] = {}
@@ -68,8 +67,8 @@ class Workspace:
         self.frame[2 * place] = array.__array_interface__["data"][0]
         self.frame[2 * place + 1] = array.size
 
-    def take(self, batch: PublicationBatch) -> None:
-        """Make ready for the publications of a batch."""
+    def take(self, batch: SlotBatch) -> None:
+        """Prepare for the publications of a batch."""
         self.set(layout.STARTS, batch.starts)
         self.set(layout.SLOT_SUBJECTS, batch.subjects)
         self.set(layout.RAWS, batch.raws)
@@ -79,7 +78,7 @@ class Workspace:
             self.grow(place, len(batch))
 
     def take_one(self, slots: Slots, at: float) -> None:
-        """Make ready for one publication, in arrays that are there already."""
+        """Prepare for one publication, in existing arrays."""
         if self.frame[2 * layout.STARTS] != self._own_starts:
             self._take_own()
         arrays, count = self.arrays, len(slots.subjects)
@@ -98,7 +97,7 @@ class Workspace:
             self.set(place, array)
 
     def taken_ids(self) -> Positions:
-        """The ids that were found; of many, the array itself, and room is made anew later."""
+        """The ids that were found; many are returned without a copy, and a new array is made."""
         ids, count = self.arrays[layout.OUT_IDS], int(self.frame[2 * layout.ID_COUNT])
         if count < _HANDED_OVER_MIN:
             return ids[:count].copy()
@@ -190,7 +189,7 @@ class Segment:
         return found
 
     def remove(self, id: int) -> list[int]:
-        """Let a subscription match no more; the subjects that its rows asked for until now."""
+        """Remove a subscription; returns the subjects that its rows used."""
         released: list[int] = []
         for row in self.live_rows_of(id):
             self.alive[row // WIDTH] &= ~np.uint64(1 << row % WIDTH)
@@ -200,7 +199,7 @@ class Segment:
         return released
 
     def subjects_in_use(self) -> dict[int, int]:
-        """How often each subject is asked for."""
+        """How often each subject is used."""
         rows = np.repeat(np.arange(len(self)), np.diff(self._entry_starts))
         live = self.live_rows()[rows]
         numbers, counts = np.unique(self._entry_subjects[live], return_counts=True)
@@ -268,7 +267,7 @@ class Segment:
 
     # -- matching ----------------------------------------------------------------------------
 
-    def find(self, batch: PublicationBatch, kernel: Kernel, workspace: Workspace) -> SegmentMatches:
+    def find(self, batch: SlotBatch, kernel: Kernel, workspace: Workspace) -> SegmentMatches:
         """Search the trees; what must be computed is left as a doubt.
 
         The workspace has taken the batch.
@@ -301,7 +300,7 @@ class Segment:
         for text in texts:
             raws[text.slot] = raw(self._text_key(text.subject, text.text))
 
-    def _write_all_texts(self, batch: PublicationBatch) -> None:
+    def _write_all_texts(self, batch: SlotBatch) -> None:
         self.write_texts(batch.raws, batch.texts)
         for column in batch.text_columns:
             self._write_column(batch.raws, column)
@@ -325,7 +324,7 @@ class Segment:
 
     # -- without kernels ---------------------------------------------------------------------
 
-    def scan(self, batch: PublicationBatch) -> SegmentMatches:
+    def scan(self, batch: SlotBatch) -> SegmentMatches:
         """The same as `find`, by looking at every row with NumPy."""
         self._write_all_texts(batch)
         found = [self._scan_one(batch, publication) for publication in range(len(batch))]
@@ -336,7 +335,7 @@ class Segment:
             np.concatenate([np.empty(0, np.int32), *(doubts for _, doubts in found)]),
         )
 
-    def _scan_one(self, batch: PublicationBatch, publication: int) -> tuple[Positions, Integers]:
+    def _scan_one(self, batch: SlotBatch, publication: int) -> tuple[Positions, Integers]:
         alive = self._scanned(batch, publication)
         must_compute = (self.flags & COMPUTE) != 0
         if batch.rounded[publication]:
@@ -346,11 +345,11 @@ class Segment:
         ).astype(np.int32)
 
     def _scanned(
-        self, batch: PublicationBatch, publication: int, undecided: Sequence[int] = ()
+        self, batch: SlotBatch, publication: int, undecided: Sequence[int] = ()
     ) -> npt.NDArray[np.bool_]:
         """By row, whether entries and bounds let a publication through.
 
-        Whatever an entry asks of an `undecided` subject, it gets.
+        Every entry on an `undecided` subject counts as satisfied.
         """
         keys = self._keys(batch, publication)
         at = float(batch.at[publication])
@@ -365,8 +364,8 @@ class Segment:
             alive |= kept
         return alive
 
-    def undecided_ids(self, batch: PublicationBatch, publication: int) -> set[int]:
-        """The subscriptions that a publication may meet or not, by its undecided subjects."""
+    def undecided_ids(self, batch: SlotBatch, publication: int) -> set[int]:
+        """The subscriptions for which a publication is undecided, by its undecided subjects."""
         undecided = batch.undecided[publication]
         self._write_all_texts(batch)
         asking = np.zeros(len(self), np.bool_)
@@ -377,7 +376,7 @@ class Segment:
         ids = self.ids[asking & self._scanned(batch, publication, undecided)].astype(np.int64)
         return set(np.where(ids < 0, ~ids, ids).tolist())
 
-    def _keys(self, batch: PublicationBatch, publication: int) -> Keys:
+    def _keys(self, batch: SlotBatch, publication: int) -> Keys:
         """By subject of this segment, the key that a publication has."""
         keys = np.zeros(len(self._matter), np.uint64)
         slots = slice(batch.starts[publication], batch.starts[publication + 1])

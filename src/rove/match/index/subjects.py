@@ -1,12 +1,12 @@
-"""Subjects: what rows ask of publications, by number, and how a publication gives it.
+"""Subjects: the values of publications that rows compare, by number.
 
-A subject is an attribute, `lower` of one, or whether a string fits a pattern. All but the first
-are computed once for a publication, however many subscriptions ask. A pattern's subject is TRUE
-where the string fits and absent elsewhere; so of a hundred thousand patterns a publication has
+A subject is an attribute, `lower` of one, or whether a string fits a pattern. The last two are
+computed once for a publication, for all subscriptions that use them. The subject of a pattern is
+TRUE if the string fits, and absent otherwise; so of a hundred thousand patterns a publication has
 only those that fit (`rove.match.patterns.pattern_set` finds them in one pass over the string).
 
-Other values, such as the distance to one subscriber's home, differ in every subscription: they
-are no subjects, and are computed for the rows that are left.
+Other values, such as the distance to a subscriber's home, differ in every subscription. They are
+not subjects; they are computed for the rows that satisfy everything else.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from rove.match.index.batch import (
     RAW_OPAQUE,
     RAW_TEXT,
     RAW_TRUE,
-    PublicationBatch,
+    SlotBatch,
     Slots,
     Text,
 )
 from rove.match.index.keys import floor_float
 from rove.match.index.rows import Floats
-from rove.match.patterns.automaton import StepBudget
+from rove.match.patterns.automaton import PatternBudget
 from rove.match.patterns.encoding import pattern_of, program_of
 from rove.match.patterns.pattern_set import AutomatonMerge, PatternSet
 from rove.match.saved import SavedSubject
@@ -42,14 +42,14 @@ _EXACT_MAX: Final = 2**53
 
 
 def is_subject(node: ValueNode) -> bool:
-    """True for what is worth a number: attributes, and `lower` of them."""
+    """True for attributes, and `lower` of them."""
     return type(node) is Attribute or (
         type(node) is Call and node.name == "lower" and type(node.arguments[0]) is Attribute
     )
 
 
 class SubjectSource:
-    """Where a value comes from, and what is made of it."""
+    """Where a value comes from, and the subjects that are made of it."""
 
     __slots__ = ("lowered", "number", "pattern_numbers", "patterns", "rest")
 
@@ -57,7 +57,7 @@ class SubjectSource:
         self.rest = rest
         """The path below the publication's own attribute."""
         self.number = number
-        """-1 as long as nobody asks for the value itself."""
+        """-1 as long as no row compares the value itself."""
         self.patterns: PatternSet | None = None
         self.pattern_numbers: dict[int, int] = {}
         """The subject of each pattern, by its number in `patterns`."""
@@ -77,7 +77,7 @@ class PatternMerge:
         return self
 
     def abandon(self) -> None:
-        """It failed: its patterns stay where they are, and may be merged again."""
+        """It failed: its patterns remain, and may be merged again."""
         self._patterns.abandon(self._merge)
 
     def install(self) -> None:
@@ -118,7 +118,7 @@ class Subjects:
         return self.number(Attribute((name,)))
 
     def pattern(self, subject: ValueNode, pattern: Pattern) -> int:
-        """The number of the question whether `subject` fits a pattern; counts as one use."""
+        """The number of "`subject` fits the pattern"; counts as one use."""
         found = self._numbers.get((subject, pattern))
         if found is None:
             found = self._new((subject, pattern))
@@ -131,15 +131,15 @@ class Subjects:
         return found
 
     def pattern_number(self, subject: ValueNode, pattern: Pattern) -> int | None:
-        """The number of that question if somebody has asked it; counts as no use."""
+        """The same number if a row uses the pattern; counts as no use."""
         return self._numbers.get((subject, pattern))
 
     def is_pattern(self, number: int) -> bool:
-        """Whether a subject is such a question."""
+        """Whether a subject is a pattern."""
         return number in self._uses
 
     def release(self, number: int) -> None:
-        """Take back one use of a subject; a pattern that nobody uses is looked for no more.
+        """Take back one use of a subject; a pattern without uses is no longer searched.
 
         Numbers stay: rows that were removed may still have them.
         """
@@ -149,7 +149,7 @@ class Subjects:
             patterns.remove(in_set)
 
     def use_again(self, counts: Mapping[int, int]) -> None:
-        """Count the patterns that loaded rows ask for, by number, as used."""
+        """Count the patterns that loaded rows use, by number, as used."""
         named = list(self._numbers)
         for number, count in counts.items():
             subject = named[number]
@@ -180,7 +180,7 @@ class Subjects:
 
     @classmethod
     def from_state(cls, state: Sequence[SavedSubject]) -> Subjects:
-        """What `state` was taken from. A pattern is in use again when a row asks for it."""
+        """The subjects of `state`. A pattern is in use again when a row uses it."""
         subjects = cls()
         for subject in state:
             if subject.pattern is None:
@@ -190,7 +190,7 @@ class Subjects:
         return subjects
 
     def value(self, number: int, publication: Mapping[str, object]) -> object:
-        """What a publication has of the attribute of that number, as `look_up` finds it."""
+        """The value of the attribute of that number, as `look_up` finds it."""
         subject = next(islice(self._numbers, number, None))
         assert type(subject) is Attribute, "only attributes are compared with what moves"
         return look_up(publication, subject.path)
@@ -216,14 +216,12 @@ class Subjects:
         return sources[-1]
 
     def sources_of(self, name: str) -> Sequence[SubjectSource]:
-        """Everything that is asked of a publication's own attribute and of what is in it."""
+        """All sources of a top-level attribute and of what is nested in it."""
         return self._sources.get(name, ())
 
     # -- publications ------------------------------------------------------------------------
 
-    def batch(
-        self, publications: Sequence[Mapping[str, object]], at: Sequence[float]
-    ) -> PublicationBatch:
+    def batch(self, publications: Sequence[Mapping[str, object]], at: Sequence[float]) -> SlotBatch:
         """Publications that appear at the times `at`."""
         times = checked_times(at, len(publications))
         slots = Slots()
@@ -237,7 +235,7 @@ class Subjects:
             rounded.append(slots.rounded)
             if slots.undecided:
                 undecided[number] = slots.undecided
-        return PublicationBatch(
+        return SlotBatch(
             publications,
             times,
             np.array(starts, np.int64),
@@ -248,7 +246,7 @@ class Subjects:
             undecided=undecided,
         )
 
-    def columns(self, names: Sequence[str], values: Floats, at: Floats) -> PublicationBatch:
+    def columns(self, names: Sequence[str], values: Floats, at: Floats) -> SlotBatch:
         """Publications that come as numbers, a line each, a column for each attribute.
 
         NaN stands for a missing value. What must be computed needs publications, so this is for
@@ -259,7 +257,7 @@ class Subjects:
             raise PublicationError("a value is infinite", "numbers must be finite; NaN is missing")
         numbers = np.array([self.attribute(name) for name in names], np.int32)
         total = len(values)
-        return PublicationBatch(
+        return SlotBatch(
             (),
             times,
             np.arange(total + 1) * len(numbers),
@@ -288,7 +286,7 @@ class Subjects:
 
 
 def checked_times(at: Sequence[float] | Floats, publications: int) -> Floats:
-    """Times as a kernel trusts them: it would read past the end of what is too short."""
+    """Times as a kernel needs them: it would read past the end of an array that is too short."""
     if len(at) != publications:
         raise PublicationError(
             f"{publications} publications came with {len(at)} times", "give each its own"
@@ -300,7 +298,7 @@ def checked_times(at: Sequence[float] | Floats, publications: int) -> Floats:
 
 
 def inside(value: object, rest: Path) -> object:
-    """What a path leads to from a value, as the language sees it."""
+    """The value that a path leads to, as the language compares it."""
     for name in rest:
         if not isinstance(value, Mapping):
             return None
@@ -335,7 +333,7 @@ def _put_text(source: SubjectSource, text: str, slots: Slots) -> None:
         slots.texts.append(Text(len(slots.subjects), source.number, text))
         slots.add(source.number, RAW_TEXT)
     if source.patterns is not None:
-        budget = slots.budget = slots.budget or StepBudget()
+        budget = slots.budget = slots.budget or PatternBudget()
         for pattern in source.patterns.fitting(text, budget):
             slots.add(source.pattern_numbers[int(pattern)], RAW_TRUE)
         if budget.undecided:
@@ -344,7 +342,7 @@ def _put_text(source: SubjectSource, text: str, slots: Slots) -> None:
         _put_text(source.lowered, text.lower(), slots)
 
 
-def _put_undecided(source: SubjectSource, budget: StepBudget, slots: Slots) -> None:
+def _put_undecided(source: SubjectSource, budget: PatternBudget, slots: Slots) -> None:
     """Patterns that took too many steps: neither TRUE nor absent, so that no row can hold."""
     for pattern in budget.undecided:
         subject = source.pattern_numbers[pattern]

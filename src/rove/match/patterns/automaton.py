@@ -35,7 +35,7 @@ WAITING_CHARACTERS_MAX: Final = 4_096
 """How many patterns wait in a dictionary, and how many characters their keys may have."""
 
 
-class StepBudget:
+class PatternBudget:
     """Steps that trying patterns on one publication may still take; what they did not decide."""
 
     __slots__ = ("left", "undecided")
@@ -43,7 +43,7 @@ class StepBudget:
     def __init__(self) -> None:
         self.left = PATTERN_STEPS_MAX
         self.undecided: list[int] = []
-        """Patterns by number; whoever asks takes them out."""
+        """Numbers of patterns; the caller clears the list."""
 
     def extend(self, text: str) -> None:
         """A longer string may take longer."""
@@ -83,10 +83,10 @@ class Automaton:
         from rove.match.patterns.automaton_kernels import packed, sort_rows
 
         kept = np.flatnonzero(contents.numbers >= 0).astype(np.int32)
-        keys = contents.keys.taken(kept)
+        keys = _taken(contents.keys, kept)
         order = np.empty(len(kept), np.int32)
         sort_rows(*keys.read_only(), order)
-        keys, programs = keys.taken(order), contents.programs.taken(kept[order])
+        keys, programs = _taken(keys, order), _taken(contents.programs, kept[order])
         table = packed(*keys.read_only(), *programs)
         return cls(table, *keys, contents.numbers[kept[order]])
 
@@ -128,6 +128,17 @@ class Automaton:
         return dict(zip(self.SAVED, (self._table, *self._keys, self.numbers), strict=True))
 
 
+def _taken(rows: Ragged, chosen: Ints) -> Ragged:
+    """Some of the rows, in this order."""
+    from rove.match.patterns.automaton_kernels import gather
+
+    sizes = np.diff(rows.starts)[chosen]
+    values = np.empty(int(sizes.sum()), np.int32)
+    starts = np.empty(len(chosen) + 1, np.int32)
+    gather(*rows.read_only(), read_only(chosen), values, starts)
+    return Ragged(values, starts)
+
+
 class PendingPatterns:
     """A few patterns (or, without kernels, all) by key, in dictionaries."""
 
@@ -163,7 +174,7 @@ class PendingPatterns:
         self._by_size -= Counter([len(key.text)])
         self.characters -= key.size
 
-    def fitting(self, text: str, budget: StepBudget) -> list[int]:
+    def fitting(self, text: str, budget: PatternBudget) -> list[int]:
         """The numbers of the patterns that fit, each once."""
         return [
             number
@@ -172,7 +183,7 @@ class PendingPatterns:
             if self._fits(number, text, budget)
         ]
 
-    def _fits(self, number: int, text: str, budget: StepBudget) -> bool:
+    def _fits(self, number: int, text: str, budget: PatternBudget) -> bool:
         """Whether the whole of a text that holds the key fits the pattern."""
         key, pattern = self._patterns[number]
         if key.is_all:

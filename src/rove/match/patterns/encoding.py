@@ -29,20 +29,20 @@ Ints: TypeAlias = npt.NDArray[np.int32]
 
 
 class PatternKey(NamedTuple):
-    """Characters that every text of a pattern holds side by side, perhaps at its very ends."""
+    """Adjacent characters that every string of a pattern contains, perhaps at one of its ends."""
 
     text: str
     at_start: bool
     at_end: bool
     is_all: bool
-    """The pattern asks for nothing else."""
+    """The pattern consists of its key only."""
 
     @property
     def size(self) -> int:
         return len(self.text) + self.at_start + self.at_end
 
     def is_bound_in(self, text: str) -> bool:
-        """Whether a text that holds the characters has them at the ends that are asked for."""
+        """Whether a string that contains the characters has them at the required ends."""
         if self.at_start:
             return text == self.text if self.at_end else text.startswith(self.text)
         return text.endswith(self.text) if self.at_end else True
@@ -99,16 +99,6 @@ class Ragged(NamedTuple):
 
     values: Ints
     starts: Ints
-
-    def taken(self, chosen: Ints) -> Ragged:
-        """Some of the rows, in the order in which they are named."""
-        from rove.match.patterns.automaton_kernels import gather
-
-        sizes = np.diff(self.starts)[chosen]
-        values = np.empty(int(sizes.sum()), np.int32)
-        starts = np.empty(len(chosen) + 1, np.int32)
-        gather(*self.read_only(), read_only(chosen), values, starts)
-        return Ragged(values, starts)
 
     def read_only(self) -> tuple[Ints, Ints]:
         return read_only(self.values), read_only(self.starts)

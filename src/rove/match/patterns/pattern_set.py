@@ -4,7 +4,7 @@ Every pattern (LIKE, contains, endswith …) has a *key*: a run of plain charact
 it fits must contain, together with marks for the start and the end of the string where the run is
 bound to them. `contains(a, 'x')`, `endswith` and the like consist of their key alone. For other
 patterns the key is the longest run, or one that fewer patterns share; a pattern whose key occurs is
-then tested in full, within the steps that a publication may take (`StepBudget`). The automata of
+then tested in full, within the steps that a publication may take (`PatternBudget`). The automata of
 `rove.match.patterns.automaton_kernels` search for all keys at once. Patterns without a plain
 character (`%`, `_%`, `___`) depend on the length of the string only.
 
@@ -35,9 +35,9 @@ from rove.lang.patterns import Pattern, contains
 from rove.match.patterns.automaton import (
     Automaton,
     LengthPatterns,
+    PatternBudget,
     PatternRows,
     PendingPatterns,
-    StepBudget,
 )
 from rove.match.patterns.encoding import (
     Ints,
@@ -247,13 +247,13 @@ class PatternSet:
 
     # -- asking ------------------------------------------------------------------------
 
-    def fitting(self, text: str, budget: StepBudget | None = None) -> Ints:
+    def fitting(self, text: str, budget: PatternBudget | None = None) -> Ints:
         """The numbers of all patterns that the whole of `text` fits, each once, in no order.
 
         With a budget, it has the numbers of those that are not decided when it is used up.
         """
         if budget is None:
-            budget = StepBudget()
+            budget = PatternBudget()
             budget.left = _UNLIMITED
         else:
             budget.extend(text)

@@ -1,6 +1,6 @@
 """The publications of the longest window, each once: lists are rebuilt from them.
 
-Attributes stand in columns, since a list that ran short is refilled from the whole window; the
+Attributes are columns, since a list that became too short is refilled from the whole window; the
 publications themselves are kept for the oracle, which some scores need. A publication that has left
 the longest window is dropped with the next one.
 """
@@ -14,9 +14,9 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from rove.lang.oracle import Publication
 from rove.lang.values import OPAQUE, Path, look_up
 from rove.match.ranked.inputs import MISSING, Inputs, NumberColumn, kind_of
-from rove.match.ranked.ranks import Publication
 from rove.match.ranked.scores import Floats, Integers
 from rove.match.saved import HistoryState
 

@@ -12,9 +12,9 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from rove.lang.oracle import Publication
 from rove.lang.values import Path, comparable, is_number, look_up
 from rove.match.ranked import score_kernels
-from rove.match.ranked.ranks import Publication
 from rove.match.ranked.scores import (
     ConstantColumns,
     Floats,

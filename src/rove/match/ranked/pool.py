@@ -39,13 +39,12 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias, cast
 import numpy as np
 
 from rove.lang import parse
-from rove.lang.oracle import score_of
+from rove.lang.oracle import Publication, score_of
 from rove.lang.replay import Member
-from rove.lang.tree import Me, Subscription, walk
+from rove.lang.tree import Me, Subscription, is_conditional, rank_of, walk
 from rove.match.ranked.history import History, plain
 from rove.match.ranked.inputs import Inputs, by_shape, score_pairs
 from rove.match.ranked.members import Members, Records, WindowSteps
-from rove.match.ranked.ranks import SPARE, Publication, is_conditional, rank_of
 from rove.match.ranked.score_kernels import order_by_row
 from rove.match.ranked.scores import (
     ConstantColumns,
@@ -94,14 +93,14 @@ _Score: TypeAlias = "tuple[ScoreProgram | None, tuple[float, ...]]"
 
 
 class _Spot(NamedTuple):
-    """Where the constants of a subscription stand: which columns, which place in them."""
+    """Where the constants of a subscription are: the columns, and the place in them."""
 
     shape: int
     place: int
 
 
 class _Pairs(NamedTuple):
-    """Publications and the subscriptions whose condition they meet."""
+    """Publications and the subscriptions whose condition they satisfy."""
 
     numbers: Integers
     rows: Integers
@@ -110,7 +109,7 @@ class _Pairs(NamedTuple):
 
 
 class _ConstantsChange(NamedTuple):
-    """From publication `number` of the batch on, the constants of a row stand elsewhere."""
+    """From publication `number` of the batch on, the constants of a row are elsewhere."""
 
     row: int
     number: int
@@ -127,20 +126,24 @@ class _End(NamedTuple):
     is_final: bool
 
 
+SPARE: Final = 8
+"""How many members beyond 2k the list of a ranked subscription keeps when it is cut."""
+
+
 class RankedPool:
-    """Ranked subscriptions, whose windows know publications by ascending numbers.
+    """Ranked subscriptions; ascending numbers identify the publications in their windows.
 
     Time must not run backwards. Deliveries collect until `take_deliveries` is called.
     """
 
-    def __init__(self, *, shares: bool = True, spare: int = SPARE) -> None:
+    def __init__(self, *, shares: bool = True, spare: int | None = None) -> None:
         """`spare` is how many members beyond 2k a list keeps when it is cut.
 
         Without `shares`, every subscription has a skyband, and only what is said to meet it is
         let in; with it, those without a condition are shown every publication.
         """
         self._shares = shares
-        self._spare = spare
+        self._spare = SPARE if spare is None else spare
         self._members = Members()
         self._ranked: dict[int, _Ranked] = {}
         self._row_of: dict[int, int] = {}

@@ -15,23 +15,18 @@ window may still deliver them.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
 import msgspec
 
-from rove.lang.replay import Delivery, Member, RankedWindow
+from rove.lang.oracle import Publication
+from rove.lang.replay import Member, RankedWindow, WindowDelivery
 from rove.lang.tree import Subscription
 from rove.match import engine
-from rove.match.ranked.ranks import (
-    SPARE,
-    Clock,
-    Integers,
-    Publication,
-    RankedDelivery,
-    in_order,
-)
+from rove.match.index.rows import Positions
+from rove.match.results import RankedDelivery
 from rove.match.saved import PlainWindowState, WindowsState, plain_key
 
 if TYPE_CHECKING:
@@ -67,7 +62,7 @@ class _Plain(msgspec.Struct):
 
 
 class _Entry(NamedTuple):
-    """The publication that a number of the pool stands for."""
+    """The publication of a number of the pool."""
 
     key: object
     publication: Publication
@@ -76,14 +71,15 @@ class _Entry(NamedTuple):
 class Windows:
     """All ranked subscriptions and their windows; time must not run backwards."""
 
-    def __init__(self, *, shares: bool = True, spare: int = SPARE) -> None:
-        """Both are passed on to the pool."""
+    def __init__(self, *, shares: bool = True, spare: int | None = None) -> None:
+        """Both are options of the pool."""
         self._plain: dict[int, _Plain] = {}
         self._pool: RankedPool | None = None
         self._shares, self._spare = shares, spare
         self._entries: dict[int, _Entry] = {}
         self._entries_max = _ENTRIES_MIN
-        self._clock = Clock()
+        self._now = -math.inf
+        """The latest time; it must not run back, since windows are queues."""
         self._published = 0
 
     def __len__(self) -> int:
@@ -129,13 +125,13 @@ class Windows:
             self._pool.set_state(id, me)
 
     def publish(
-        self, key: object, publication: Publication, at: float, matched: Integers
+        self, key: object, publication: Publication, at: float, matched: Positions
     ) -> list[RankedDelivery]:
         """Let time pass until `at`, then let a publication in, wherever it matches.
 
         `matched` are the subscriptions with a condition that holds.
         """
-        self._clock.move(at)
+        self._move_time(at)
         pool = self._ready_pool()
         if pool is None:
             return self._publish_plain(key, publication, at)
@@ -149,27 +145,27 @@ class Windows:
             self._forget(pool)
         return deliveries
 
+    def _move_time(self, now: float) -> None:
+        if not now >= self._now:
+            raise ValueError(f"the time {now} is before {self._now}; it must not run back")
+        self._now = now
+
     def _publish_plain(
         self, key: object, publication: Publication, at: float
     ) -> list[RankedDelivery]:
         self._published += 1
         named = (self._published, key)
-        return in_order(
-            delivery
+        return _sorted(
+            (id, one.window.publish(publication, at, one.me, named))
             for id, one in self._plain.items()
-            for delivery in _deliveries_of(id, one.window.publish(publication, at, one.me, named))
         )
 
     def advance(self, now: float) -> list[RankedDelivery]:
         """Let time pass: members leave, others move up."""
-        self._clock.move(now)
+        self._move_time(now)
         if self._pool is not None:  # what is plain beside it is empty
             return self._delivered(self._pool.advance(now))
-        return in_order(
-            delivery
-            for id, one in self._plain.items()
-            for delivery in _deliveries_of(id, one.window.advance(now))
-        )
+        return _sorted((id, one.window.advance(now)) for id, one in self._plain.items())
 
     def next_change_at(self) -> float:
         """When to advance at the latest; infinity if nothing will leave by age."""
@@ -251,7 +247,7 @@ class Windows:
         if self._pool is not None:
             self._forget(self._pool)
         return WindowsState(
-            self._clock.now,
+            self._now,
             self._published,
             {id: one.state() for id, one in self._plain.items()},
             None if self._pool is None else self._pool.state(),
@@ -265,7 +261,7 @@ class Windows:
     def from_state(cls, state: WindowsState) -> Self:
         """What `state` was taken from. A pool needs its kernels, and waits for them."""
         windows = cls()
-        windows._clock = Clock(state.now)
+        windows._now = state.now
         windows._published = state.published
         windows._plain = {id: _Plain.from_state(plain) for id, plain in state.plain.items()}
         if state.pool is not None:
@@ -297,14 +293,16 @@ class _Move:
         """Nothing was begun."""
 
 
-def _named(member: Member | Delivery) -> tuple[int, object]:
+def _named(member: Member | WindowDelivery) -> tuple[int, object]:
     """The number and the key that a plain window calls a publication by."""
     return cast("tuple[int, object]", member.key)
 
 
-def _deliveries_of(id: int, deliveries: list[Delivery]) -> list[RankedDelivery]:
-    return [
-        RankedDelivery(id, key, one.at, one.score, one.promoted, one.publication)
+def _sorted(delivered: Iterable[tuple[int, list[WindowDelivery]]]) -> list[RankedDelivery]:
+    """Deliveries by time, then by subscription; those of one subscription are sorted already."""
+    found = [
+        RankedDelivery(id, _named(one)[1], one.at, one.score, one.promoted, one.publication)
+        for id, deliveries in delivered
         for one in deliveries
-        for _, key in (_named(one),)
     ]
+    return sorted(found, key=lambda delivery: (delivery.at, delivery.subscription))

@@ -1,6 +1,6 @@
 """Zone maps: which subscriptions may want a publication, found without looking at each.
 
-Subscriptions of one shape of score stand in blocks of 64 with similar constants. Each block, and
+Subscriptions with one shape of score are in blocks of 64 with similar constants. Each block, and
 each group of 64 blocks, has the range of its constants and its worst threshold. The program of the
 score is run over these ranges and so finds the blocks that could want a publication (see
 `rove.match.ranked.scores`).
@@ -75,7 +75,7 @@ class Zones(ConstantColumns):
         self._map(np.concatenate([thresholds, np.full(thresholds.size, -math.inf)]))
 
     def _map(self, thresholds: Floats) -> None:
-        """Zone maps of what stands in the columns now."""
+        """Zone maps of the current columns."""
         self._make_room()
         self.worst[0][:] = thresholds
         taken = self.rows >= 0
@@ -110,7 +110,7 @@ class Zones(ConstantColumns):
 
     @classmethod
     def restored(cls, state: ColumnsState, pool_rows: Records) -> Self:
-        """What `state` was taken from, with the thresholds that stand in the rows."""
+        """What `state` was taken from, with the thresholds of the rows."""
         zones = cls.from_state(state)
         thresholds = np.full(zones.rows.size, -math.inf)
         places = zones.places()

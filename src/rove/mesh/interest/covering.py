@@ -17,7 +17,7 @@ from collections import deque
 
 import msgspec
 
-from rove.lang import Subscription, Verdict, covers, to_text
+from rove.lang import ProofResult, Subscription, covers, to_text
 from rove.lang.limits import TEXT_BYTES_MAX
 from rove.mesh.interest.boxes import BoxTable
 from rove.mesh.interest.outbox import Outbox
@@ -257,4 +257,4 @@ def _may_be_proved(a: Interest, b: Interest) -> bool:
 def _is_proved(a: Interest, b: Interest) -> bool:
     assert a.condition is not None
     assert b.condition is not None
-    return covers(a.condition, b.condition).verdict is Verdict.YES
+    return covers(a.condition, b.condition).verdict is ProofResult.YES

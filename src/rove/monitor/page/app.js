@@ -124,9 +124,7 @@ export function createApp() {
   let fetching = 0;
 
   function applyTheme() {
-    const root = document.documentElement;
-    if (themeChoice.value === "auto") delete root.dataset.theme;
-    else root.dataset.theme = themeChoice.value;
+    document.documentElement.dataset.theme = effective();
     theme.set(effective());
   }
 

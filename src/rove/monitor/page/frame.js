@@ -28,7 +28,7 @@ export function Frame({ app }) {
   useTitle(app);
   if (hello === null) {
     return html`<main class="alone">
-      ${fault === null ? html`<${Loading} what="Asking the monitor what is there" />` : html`<${ErrorNote} title="The monitor does not answer" error=${fault} retry=${app.refresh} />`}
+      ${fault === null ? html`<${Loading} what="Loading from the monitor" />` : html`<${ErrorNote} title="The monitor does not answer" error=${fault} retry=${app.refresh} />`}
     </main>`;
   }
   if (hello.login) return html`<${Login} app=${app} />`;

@@ -27,7 +27,7 @@ export function Login({ app }) {
   return html`<main class="alone">
     <form class="login panel" onSubmit=${submit} aria-labelledby="login-title">
       <h1 id="login-title"><span class="brand-mark" aria-hidden="true"></span>Rove monitor</h1>
-      <p class="quiet">Log in with the name and password that the broker knows you by; or with the key that the monitor was started with, as the password.</p>
+      <p class="quiet">Log in with your name and password for the broker, or with the key that the monitor was started with as the password.</p>
       <label class="field"><span>Name</span><input class="input" name="user" autocomplete="username" ref=${user} /></label>
       <label class="field"><span>Password</span><input class="input" name="password" type="password" autocomplete="current-password" required /></label>
       ${error && html`<p class="refusal" role="alert">${error.message}${error.hint ? ` ${error.hint}` : ""}</p>`}

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from rove.lang.tree import Condition
 from rove.match.cell import on_filter
 from rove.match.index.columns import PublicationTable
-from rove.match.pairs import Pairs
+from rove.match.results import Pairs
 from rove.mqtt.topic_trees import FilterTree
 from rove.pipeline.lake.versions import ANY_TOPIC
 

@@ -24,12 +24,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rove.errors import RoveError
-from rove.lang.tree import Me, walk
+from rove.lang.tree import Me, rank_of, walk
 from rove.lang.values import change_state
 from rove.match.ranked.inputs import Inputs
 from rove.match.ranked.members import Records
 from rove.match.ranked.pool import RankedPool, parsed
-from rove.match.ranked.ranks import rank_of
 from rove.match.ranked.scores import Floats, Integers
 from rove.match.saved import PoolState, SavedError, load, save
 from rove.pipeline.lake.log import NOTHING, Event

@@ -25,13 +25,12 @@ import pyarrow as pa
 
 from rove.errors import RoveError
 from rove.lang.errors import LanguageError
-from rove.lang.tree import Attribute, Node, Subscription, walk
+from rove.lang.tree import Attribute, Node, Subscription, is_conditional, rank_of, walk
 from rove.lang.values import Path as Name
 from rove.match.matcher import Matcher
 from rove.match.ranked.inputs import FLOAT, HUGE, MISSING, WHOLE, Inputs, NumberColumn
 from rove.match.ranked.members import Records
 from rove.match.ranked.pool import RankedPool, parsed
-from rove.match.ranked.ranks import is_conditional, rank_of
 from rove.match.ranked.score_kernels import EXACT_MAX
 from rove.match.ranked.scores import Integers
 from rove.match.saved import PoolState, load, save

@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rove.lang.parser import parse
-from rove.lang.tree import Attribute, Subscription, walk
+from rove.lang.tree import Attribute, Subscription, rank_of, walk
 from rove.match.index.columns import (
     CarriedColumn,
     Column,
@@ -37,7 +37,6 @@ from rove.match.index.columns import (
     PublicationTable,
 )
 from rove.match.matcher import Matcher
-from rove.match.ranked.ranks import rank_of
 from rove.mqtt.topics import fits
 from rove.pipeline.lake.log import Event
 from rove.pipeline.lake.version_index import AT_TYPE, RANKED_ROWS

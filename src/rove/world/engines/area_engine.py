@@ -1,31 +1,31 @@
-"""The area-based engine: content subscriptions to rectangles, lying or moving with who looks.
+"""The area-based engine: content subscriptions to rectangles, at rest or moving with their owner.
 
 There are three area tables. A client has a rectangle around its avatar in `update` and in `reply`;
-a server has one around each of its entities in `request`. What happens to an entity is published in
-`update` at its position. A client that gets to see new ground publishes a request there, and tells
-which part of it is known; the servers whose entities' rectangles hold that point publish, in
-`reply`, the replicas of those that lie in the new part, each at its own position. So do all others
-hear it who have a rectangle there.
+a server has one around each of its entities in `request`. Changes of an entity are published in
+`update` at its position. A client whose view reaches new ground publishes a request there, with the
+part of it that is known already. The servers whose entities' rectangles hold that point publish, in
+`reply`, replicas of the entities in the new part, each at its own position. Other clients with a
+rectangle there receive them too.
 
 What makes it exact:
 
-- An update says all that changes about an entity, so who hears of an entity for the first time has
-  its replica. What moves needs no request, in whosever view it comes.
-- `rove.world.engines.engine_kernels.follow` decides when a rectangle is placed anew and what is
-  asked for, such that what a client sees always lies in a subscription and in what was asked for.
-- Who moves says so at each tick. A replica that moves and falls silent has left the rectangle, and
-  is dropped; one at rest is dropped when it is out of view. One at rest that is elsewhere all of a
-  sudden was put there, and its server says in the old place that it has LEFT.
+- An update has the whole state of an entity, so a client that receives the first one has its
+  replica. Moving entities need no request, whichever view they enter.
+- `rove.world.engines.engine_kernels.follow` decides when a rectangle is replaced and what has to be
+  requested, such that a client's view always lies in a subscription and in what was requested.
+- A moving entity is published at each tick. A replica that moves but gets no update has left the
+  rectangle and is dropped; one at rest is dropped when it is out of view. If an entity at rest is
+  moved elsewhere at once, its server publishes LEFT at the old place.
 
-The designs differ in what a rectangle is. With `resubscribe` it lies; it is as long as the way of
-`ahead_s`, and replaced that often while its owner moves. With the others a leg of a way is one
-evolving subscription with start and velocity, replaced when the velocity changes; every `ahead_s`
-there is a request, as a publication. `exact` and `lees` are always where they should be; `pes` and
-`clees` may be `lag_s` late, and their rectangles are longer by that.
+The designs differ in their rectangles. With `resubscribe` a rectangle rests; it covers the way of
+`ahead_s` and is replaced that often while its owner moves. With the others a leg of a way is one
+evolving subscription with start and velocity, replaced when the velocity changes, and every
+`ahead_s` there is a request, as a publication. Rectangles of `exact` and `lees` are always where
+they should be; those of `pes` and `clees` may lag by `lag_s` and are longer by that.
 
 Cost: two passes over clients and entities a tick, and one over replicas. Measured with everybody
 moving and 15 in each view, CPU time on two cores busy with other work: 2.1 ms a tick for 1,000
-clients and 14 ms for 10,000, evolving as well; half of it is the bus's.
+clients and 14 ms for 10,000, the same if evolving; half of it is the bus's.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from rove.match.designs.design import Evolve
-from rove.world.engines.bus import EXACT, Bus, Deliveries
-from rove.world.engines.counters import EngineCounters
+from rove.world.engines.bus import EXACT, Bus, Deliveries, EngineCounters
 from rove.world.engines.engine_kernels import (
     FOLLOWED_COLUMNS,
     HAS,
@@ -219,7 +218,7 @@ class AreaMasters:
             _place(self._bus, REQUEST, placed, rectangles, at, receivers)
 
     def _tell_who_left(self, entities: Entities, changes: TickChanges) -> None:
-        """What was told to rest and is elsewhere has left, whoever holds it now."""
+        """Publish LEFT for entities that were at rest and are elsewhere now."""
         before = self._told[changes.changed]
         x, y = entities.x[changes.changed], entities.y[changes.changed]
         # What was never told is NaN, and no comparison with it holds.

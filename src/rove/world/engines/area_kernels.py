@@ -212,7 +212,7 @@ class RectangleSearch:
 
 @njit(cache=True, nogil=True, inline="always")
 def _last_turn(since: float, interval_s: float, at: float) -> float:
-    """The last moment `since + k * interval_s` that is not after `at`: that of `designs.pes`."""
+    """The last moment `since + k * interval_s` that is not after `at` (as in `Pes`)."""
     turn = math.floor((at - since) / interval_s)
     if since + (turn + 1) * interval_s <= at:
         turn += 1

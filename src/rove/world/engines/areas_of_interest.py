@@ -1,8 +1,8 @@
-"""What clients listen to, as each engine has it in its publish/subscribe system.
+"""The interest of clients as each engine has it in its publish/subscribe system.
 
-Not as it ought to be: rectangles of an area-based engine where they are evaluated now (by a design
-that lags, where they were a moment ago), the tiles of a tile-based one, the topics of an
-object-based one and the rectangles by which its interest management goes. For pictures and the
+These are not the ideal areas: rectangles of an area-based engine where they are evaluated now (a
+design that lags has them where they were a moment ago), the tiles of a tile-based one, the topics
+of an object-based one and the rectangles that its interest management uses. For pictures and the
 monitor; costs a copy of the rectangles, 0.1 ms for 1,000 clients.
 """
 
@@ -21,7 +21,7 @@ from rove.world.runs.state import Floats, Ints
 
 
 class InspectableBus(Protocol):
-    """What is asked of a `rove.world.engines.array_bus.ArrayBus`."""
+    """What this module uses of a `rove.world.engines.array_bus.ArrayBus`."""
 
     def joined(self, table: str) -> tuple[Ints, Ints]:
         """(topics, subscribers) of a topic table, ascending."""
@@ -39,7 +39,7 @@ class ClientRectangles(NamedTuple):
 
 
 class ClientInterest(NamedTuple):
-    """What one client listens to."""
+    """The interest of one client."""
 
     rectangles: Floats
     tiles: Ints
@@ -74,7 +74,7 @@ def tiles_of(bus: InspectableBus) -> tuple[Ints, Ints]:
 def listening_of(
     engine: str, bus: InspectableBus, world: EngineWorld, client: int
 ) -> ClientInterest:
-    """What one client listens to by one engine."""
+    """The interest of one client, as one engine has it."""
     areas = areas_of(engine, bus, world)
     none = np.empty(0, np.int32)
     tiles, objects = none, none

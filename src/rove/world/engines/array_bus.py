@@ -1,10 +1,10 @@
-"""A publish/subscribe system in process, all arrays: the bus of a world in virtual time.
+"""A publish/subscribe system in one process, on arrays: the bus of a world in virtual time.
 
-What `rove.world.engines.bus` says, for whole batches at once. Receivers are found when something is
-published: those of a topic by a table of sorted pairs, those of a place by a grid that is made for
-the batch (`pair_kernels`, `area_kernels`; the latter says why not by `rove.match`). A turn only
-puts together what was found. The answers are those of `rove.match.Matcher` for the texts that would
-be sent over MQTT, for every design; the tests compare them.
+It implements `rove.world.engines.bus` for whole batches. Receivers are found at publication: for a
+topic by a table of sorted pairs, for a place by a grid that is made for the batch (`pair_kernels`,
+`area_kernels`; the latter explains why `rove.match` is not used). A turn only collects the results.
+The answers are those of `rove.match.Matcher` for the filter expressions that would be sent over
+MQTT, for every design; the tests compare them.
 
 Measured with 15 receivers for each publication: 1,000 updates, published among as many rectangles,
 take 0.23 ms, of which 0.04 ms are for counting bytes, and 10,000 take 2.6 ms; by topic it is 0.16
@@ -23,8 +23,8 @@ import numpy.typing as npt
 from rove.match.designs.design import Evolve, checked_seconds
 from rove.world.engines.area_kernels import CLEES, NEVER, PES, RectangleSearch, sides_at
 from rove.world.engines.area_kernels import EXACT as EVALUATED_EXACTLY
-from rove.world.engines.bus import EXACT, Deliveries, Rectangles
-from rove.world.engines.counters import EngineCounters
+from rove.world.engines.bus import EXACT, Deliveries, EngineCounters, Rectangles
+from rove.world.engines.engine_kernels import add_whole_number_bytes, tally
 from rove.world.engines.messages import MessageKind, Messages, payload_bytes
 from rove.world.engines.pair_kernels import (
     distinct_counts,
@@ -37,7 +37,6 @@ from rove.world.engines.pair_kernels import (
     with_keys,
     without_keys,
 )
-from rove.world.engines.size_kernels import add_whole_number_bytes, tally
 from rove.world.runs.state import NOBODY, Flags, Floats, Ints, Longs, WorldError
 
 _DESIGNS: Final = {

@@ -4,9 +4,10 @@ An engine is written once. In process its bus is `rove.world.engines.array_bus`,
 MQTT each role has a real client of a real broker, and the texts and topics of this module. So the
 interface speaks of batches: a thousand subscriptions or publications are one call.
 
-**Who.** Subscribers are numbers of 32 bits, 0 or more. Clients, servers and services of one engine
-share them as the engine likes (clients first, then servers, say). Subscriptions stand in *tables*,
-which have names; what is published in a table reaches nobody in another. There are two kinds:
+**Numbers.** Subscribers are numbers of 32 bits, 0 or more. Clients, servers and services of one
+engine share them as the engine likes (clients first, then servers, say). Subscriptions stand in
+*tables*, which have names; a publication in one table never reaches subscribers of another. There
+are two kinds:
 
 - a *topic table* has numbered topics, 0 or more (one for each tile, say). A subscriber joins and
   leaves topics, or joins all of them, which is one wildcard subscription (`world/object/+`);
@@ -20,19 +21,19 @@ even when that has not been delivered yet. `turn(at)` hands out everything publi
 turn, in the order of publication (by call, then by line of the batch), and for each message by
 ascending receiver, then by ascending number of what it was found by. Times never go back.
 
-**Retained.** A table can keep the last message of each topic. Whoever joins a topic is then given
+**Retained.** A table can keep the last message of each topic. A subscriber that joins a topic gets
 it at the next turn, in the place of its join among the publications of that turn (those of one
 call by ascending topic, then subscriber). It counts as delivered, not as published. Joining all
 topics gives nothing, as if retained messages were refused.
 
-**Nobody there.** What is published while nobody listens counts as published, is kept if the table
-retains, and reaches nobody.
+**No subscribers.** A publication without subscribers counts as published, is kept if the table
+retains, and is delivered to none.
 
-**Twice.** To join what one has joined, or to leave or lift what one has not, does nothing and
-counts as nothing: whoever knows this sends nothing. To place a rectangle where there is one
-replaces it: one unsubscribe and one subscribe. Who joined a topic and all topics is delivered to
-once. A receiver that is found by several of its rectangles is delivered to once, as brokers do, and
-counted once, but stands in `Deliveries` once for each rectangle: the engine wants to know which.
+**Repetitions.** Joining again, or leaving or lifting what does not exist, does nothing and counts
+as nothing. To place a rectangle where there is one replaces it: one unsubscribe and one subscribe.
+A subscriber that joined a topic and all topics gets one delivery. A receiver with several matching
+rectangles gets one delivery, as from brokers, and is counted once, but appears in `Deliveries` once
+for each rectangle, because engines need to know which.
 
 **Moving.** A rectangle with a velocity is around (x + vx * t, y + vy * t), where t are the seconds
 since it was submitted, `since`. Its sides are computed as `area_text` writes them: low + v * t,
@@ -47,6 +48,12 @@ evaluated for a publication at a time T is up to the table's design, and the ans
   M + threshold. To replace a rectangle discards its version.
 
 Rectangles at rest are the same in all four.
+
+**Counted.** The bus counts everything that passes through it, so all engines are counted alike; the
+checker adds how long replicas were missing or stale. Counts are whole numbers until they are read
+(ticks, not seconds), so a sum does not depend on the order of its parts. Bytes are those of topic
+and payload over MQTT, without MQTT's own: these depend on the quality of service and on topic
+aliases, and are about 5 bytes a message.
 """
 
 from __future__ import annotations
@@ -56,9 +63,56 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from rove.match.designs.design import Evolve
-from rove.world.engines.counters import EngineCounters
 from rove.world.engines.messages import MessageKind, Messages
-from rove.world.runs.state import Flags, Floats, Ints, WorldError
+from rove.world.runs.state import Flags, Floats, Ints, Longs, WorldError
+
+
+class EngineCounters:
+    """Of one engine, since the world began."""
+
+    def __init__(self) -> None:
+        self.subscriptions = 0
+        """How many there are now."""
+        self.subscribes = 0
+        self.unsubscribes = 0
+        """Operations; to replace a rectangle is one of each."""
+        self.published: Longs = np.zeros(len(MessageKind), np.int64)
+        self.delivered: Longs = np.zeros(len(MessageKind), np.int64)
+        self.published_bytes: Longs = np.zeros(len(MessageKind), np.int64)
+        self.delivered_bytes: Longs = np.zeros(len(MessageKind), np.int64)
+        """By `MessageKind`. A message that reaches n receivers is published once and delivered n
+        times.
+        """
+        self.matching_ns = 0
+        """Time spent on finding receivers; stays 0 where nobody has a clock."""
+        self.missing_ticks = 0
+        self.stale_ticks = 0
+        self.extra_ticks = 0
+        """Replicas times ticks, as `rove.world.engines.truth` defines them."""
+
+    def row(self, tick_s: float) -> dict[str, int | float]:
+        """All figures by name, for tables and databases."""
+        updates, replicas = [MessageKind.UPDATE, MessageKind.LEFT], [MessageKind.REPLICA]
+        requests = [MessageKind.REQUEST, MessageKind.AREA_REQUEST]
+        return {
+            "subscriptions": self.subscriptions,
+            "subscribes": self.subscribes,
+            "unsubscribes": self.unsubscribes,
+            "publications": int(self.published.sum()),
+            "requests": int(self.published[requests].sum()),
+            "replica_messages": int(self.delivered[replicas].sum()),
+            "update_notifications": int(self.delivered[updates].sum()),
+            "deliveries": int(self.delivered.sum()),
+            "published_bytes": int(self.published_bytes.sum()),
+            "replica_bytes": int(self.delivered_bytes[replicas].sum()),
+            "update_bytes": int(self.delivered_bytes[updates].sum()),
+            "delivered_bytes": int(self.delivered_bytes.sum()),
+            "matching_s": self.matching_ns / 1e9,
+            "missing_s": self.missing_ticks * tick_s,
+            "stale_s": self.stale_ticks * tick_s,
+            "extra_s": self.extra_ticks * tick_s,
+        }
+
 
 EXACT = Evolve()
 

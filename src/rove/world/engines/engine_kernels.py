@@ -1,24 +1,27 @@
 # mypy: disallow-untyped-decorators=False, warn-return-any=False
-"""The compiled part of the engines: which rectangle is due, which replica is to go.
+"""The compiled part of the engines: which rectangle is due, which replica is to go, how many bytes.
 
 Each is one pass over all clients, all entities or all replicas, a few nanoseconds for each. A mask
 and a dozen array operations in its place would be ten passes, and harder to read.
 
-**Rectangles that follow.** `follow` decides for everybody at once whether a rectangle has to be
-placed, and what has to be asked for. It knows three rectangles around a thing that moves:
+**Rectangles that follow.** `follow` decides for all things at once whether a rectangle has to be
+placed, and what has to be requested. There are three rectangles around a moving thing:
 
-- what it *sees*, its reach in each direction. At all times this has to lie in
-- the *view*: what it will see while it goes on for `ahead_s` as it goes now. Asking for a view
-  brings everything in it, so the next question is due after `ahead_s`;
-- the *subscription*: the view, longer in front by what a broker may lag behind (`lag_s`). It goes
-  with the thing if it evolves, otherwise it lies.
+- its *sight*, the reach in each direction. At all times this has to lie in
+- the *view*: its sight while it continues for `ahead_s` with its velocity. A request for a view
+  brings everything in it, so the next request is due after `ahead_s`;
+- the *subscription*: the view, longer in front by what a broker may lag (`lag_s`). It moves with
+  the thing if it evolves, otherwise it rests.
 
-What was asked for *and* was in the subscription ever since is known: whatever changed there was
-told. Of a rectangle that moves with (ux, uy) for t seconds since the question that is the part of
-the view that is in front of its rear now. Only the rest of the new view has to be asked for, and
-nothing if there is no rest. The known part is told as the centre of a rectangle as large as the new
-view (`former`), which is possible if it reaches an end of the view in each direction; otherwise
-everything is asked for.
+Ground that was requested *and* has been in the subscription ever since is known: all changes there
+were delivered. For a rectangle that moves with (ux, uy) for t seconds since the request, that is
+the part of the view in front of its present rear. Only the rest of the new view has to be
+requested, and nothing if there is no rest. The known part is sent as the centre of a rectangle as
+large as the new view (`former`), which is possible if it reaches an end of the view in each
+direction; otherwise everything is requested.
+
+**Sizes.** Bytes of numbers are counted by comparing with powers of ten: 2 ns a number, where
+formatting it takes 100.
 """
 
 from __future__ import annotations
@@ -35,9 +38,9 @@ from rove.world.engines.pair_kernels import SECOND_BITS
 SLACK_M: Final = 0.01
 """By how much views are wider than the reach: positions over MQTT are rounded to millimetres."""
 _EDGE_M: Final = 0.002
-"""By how much less is told to be known where the known part ends, for the same reason."""
+"""By how much the known part is reported smaller at its end, for the same reason."""
 _ASTRAY_M: Final = 1e-6
-"""Who is farther from where its velocity brings it has not moved by that."""
+"""An entity farther from its predicted place has not moved by its velocity."""
 _ROUNDING_S: Final = 1e-9
 
 HAS, PLACED_X, PLACED_Y, PLACED_AT, UX, UY, VIEW_X, VIEW_Y, HALF_X, HALF_Y, ASKED_AT = range(11)
@@ -392,3 +395,46 @@ def are_elsewhere(keys: Any, topic_of: Any, looked_at: Any, starts: Any, topics:
                     high = middle
             gone[i] = topic != 0 and (low == end or topics[low] != topic)
     return gone
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _whole_number_bytes(value: int) -> int:
+    size = 1
+    if value < 0:
+        size = 2
+        value = -value
+    while value >= 10000:
+        value //= 10000
+        size += 4
+    return size + (value >= 10) + (value >= 100) + (value >= 1000)
+
+
+@njit(types.void(row_of(I8), row_of(I8)), cache=True, nogil=True)
+def add_whole_number_bytes(values: Any, sizes: Any) -> None:
+    """Add to each size what its whole number takes: sign and digits."""
+    for i in range(values.size):
+        sizes[i] += _whole_number_bytes(values[i])
+
+
+@njit(types.void(row_of(F8), row_of(I8)), cache=True, nogil=True)
+def add_length_bytes(metres: Any, sizes: Any) -> None:
+    """Add to each size what its length takes: metres with three decimals, or `null`."""
+    for i in range(metres.size):
+        if math.isnan(metres[i]):
+            sizes[i] += 4
+            continue
+        millimetres = np.int64(np.rint(metres[i] * 1000.0))
+        minus = millimetres < 0
+        sizes[i] += minus + _whole_number_bytes(abs(millimetres) // 1000) + 4
+
+
+@njit(
+    types.void(row_of(types.int8), row_of(I8), row_of(I8), row_of(I8), row_of(I8)),
+    cache=True,
+    nogil=True,
+)
+def tally(whats: Any, counts: Any, sizes: Any, totals: Any, total_bytes: Any) -> None:
+    """Add messages, each counts[i] times, to the totals of their kinds."""
+    for i in range(whats.size):
+        totals[whats[i]] += counts[i]
+        total_bytes[whats[i]] += counts[i] * sizes[i]

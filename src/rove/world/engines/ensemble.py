@@ -1,28 +1,100 @@
-"""Many engines on one world at the same time: one is live, the others are dummies.
+"""The engines by name, and many of them on one world: one is live, the others only compared.
 
-All of them take every tick and do all of their work, each on a bus of its own, so that they can be
-compared in one and the same history. What clients have is what the live engine has told them;
-nobody hears a dummy. An engine does not know which of the two it is: its counters cannot depend on
-it.
+A name stands for an engine with the parameters that the scenarios use; for others, create the class
+itself (`object_engine`, `tile_engine`, `area_engine`). `rove.world.engines.roles` explains how an
+engine takes a tick.
 
-When another engine becomes live, a client keeps what it has until the new engine has confirmed it
-(it has a replica of its own) or refuted it (its stated delay has passed, and it still has none). So
-a switch loses nothing. It costs a merge of two tables at each tick until that delay has passed.
+In an ensemble every engine takes every tick and does all of its work on a bus of its own, so
+engines are compared in one history. Clients have what the live engine sent. An engine does not know
+whether it is live, so its counters cannot depend on it.
 
-The truth is found once a tick, and every engine is measured by it.
+When another engine becomes live, a client keeps its replicas until the new engine has confirmed
+them (by a replica of its own) or refuted them (its stated delay has passed without one). So a
+switch loses nothing. It costs a merge of two tables at each tick until that delay has passed.
+
+The truth is found once a tick, and every engine is measured against it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
-from rove.world.engines.registry import Engine, full_name
+from rove.world.engines.area_engine import AreaEngine, Design
+from rove.world.engines.array_bus import ArrayBus
+from rove.world.engines.bus import Bus, EngineCounters
+from rove.world.engines.object_engine import ObjectEngine
 from rove.world.engines.replicas import Replicas
 from rove.world.engines.roles import EngineWorld
+from rove.world.engines.tile_engine import TileEngine
 from rove.world.engines.truth import GroundTruth, ReplicaChecker
 from rove.world.map.sight import Walls, sees
 from rove.world.runs.state import TickChanges, WorldError
+
+
+class WorldEngine(Protocol):
+    """One way to tell clients of the world."""
+
+    name: str
+    delay_ticks: int
+    """How many ticks after it ought to be something may still be missing or old."""
+
+    @property
+    def replicas(self) -> Replicas:
+        """What its clients know."""
+
+    @property
+    def counters(self) -> EngineCounters:
+        """What it has cost so far."""
+
+    def step(self, world: EngineWorld, changes: TickChanges) -> None:
+        """Take the tick that the world has taken; at the first, everybody is new."""
+
+    def subscriptions(self) -> int:
+        """How many there are now."""
+
+
+_DESIGNS: Final[dict[str, Design]] = {
+    "area": "resubscribe",
+    "evolving": "exact",
+    "evolving-pes": "pes",
+    "evolving-lees": "lees",
+    "evolving-clees": "clees",
+}
+ENGINES: Final = ("object", "tile", *_DESIGNS)
+"""The names of all engines."""
+_SHORT: Final = {"pes": "evolving-pes", "lees": "evolving-lees", "clees": "evolving-clees"}
+
+
+def full_name(name: str) -> str:
+    """The name of an engine in full; pes, lees and clees are the evolving ones."""
+    return _SHORT.get(name, name)
+
+
+def make_engine(
+    name: str,
+    bus: Bus | None = None,
+    *,
+    resubscribe_s: float = 0.5,
+    lag_s: float = 0.5,
+    timer: Callable[[], int] | None = None,
+) -> WorldEngine:
+    """An engine on a bus of its own, in process unless another is given.
+
+    `resubscribe_s` is how often area-based clients subscribe anew while they move, or ask, where
+    subscriptions evolve; `lag_s` the interval of PES and the threshold of CLEES. With a timer
+    (nanoseconds) the bus in process counts how long it takes to find receivers.
+    """
+    full = full_name(name)
+    if full not in ENGINES:
+        raise WorldError(f"there is no engine {name}; there are {', '.join(ENGINES)}")
+    if bus is None:
+        bus = ArrayBus(timer)
+    if full == "object":
+        return ObjectEngine(bus)
+    if full == "tile":
+        return TileEngine(bus)
+    return AreaEngine(bus, name=full, design=_DESIGNS[full], ahead_s=resubscribe_s, lag_s=lag_s)
 
 
 class SteppedWorld(EngineWorld, Protocol):
@@ -46,7 +118,9 @@ class SteppedWorld(EngineWorld, Protocol):
 class Ensemble:
     """A world and its engines."""
 
-    def __init__(self, world: SteppedWorld, engines: Sequence[Engine], *, live: str = "") -> None:
+    def __init__(
+        self, world: SteppedWorld, engines: Sequence[WorldEngine], *, live: str = ""
+    ) -> None:
         """The first engine is live unless another is named."""
         names = [engine.name for engine in engines]
         if not names:
@@ -157,7 +231,7 @@ class Ensemble:
         else:
             self._kept.drop(*self._live.replicas.pairs())
 
-    def _engine(self, name: str) -> Engine:
+    def _engine(self, name: str) -> WorldEngine:
         for engine in self.engines:
             if engine.name in (name, full_name(name)):
                 return engine

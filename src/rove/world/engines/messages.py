@@ -1,15 +1,15 @@
-"""What servers and clients of a world tell each other: batches of messages, in columns.
+"""Messages between servers and clients of a world: batches, in columns.
 
-In a tick a thousand things are told, so a message is a line of a batch and no object. All kinds
-share the columns; a kind uses those that its payload has (see `FIELDS`), the others are 0. A
-column that nobody fills costs 1 µs a batch.
+A tick has a thousand messages, so a message is a line of a batch, not an object. All kinds share
+the columns; a kind uses those of its payload (see `FIELDS`), the others are 0. An unused column
+costs 1 µs a batch.
 
 Over MQTT a message is a JSON object, `payload`, with lengths to the millimetre. In process nothing
-is encoded, but the bytes are counted, so `payload_bytes` computes for a whole batch how long each
-payload would be. Both round in the same way and write whole numbers only, which is what makes the
-sizes exact; to write payloads only to see how long they are would cost 50 times as much. Measured
-with 1,000 updates at once, for each: 40 ns for its size, 2.2 µs to write and 1.8 µs to read it. One
-alone costs ten times that, so whoever has many uses `payloads` and `parse_payloads`.
+is encoded, but the bytes are counted: `payload_bytes` computes the length of each payload of a
+batch. Both round in the same way and write whole numbers only, so the sizes are exact; encoding
+payloads only to measure them would cost 50 times as much. Measured with 1,000 updates at once, for
+each: 40 ns for its size, 2.2 µs to write and 1.8 µs to read it. A single one costs ten times that,
+so use `payloads` and `parse_payloads` for many.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rove.world.engines.size_kernels import add_length_bytes, add_whole_number_bytes
+from rove.world.engines.engine_kernels import add_length_bytes, add_whole_number_bytes
 from rove.world.runs.state import Entities, Floats, Ints, Longs, WorldError
 
 

@@ -1,18 +1,19 @@
-"""The object-based engine: a topic for each client and for each entity, and a service that watches.
+"""The object-based engine: a topic for each client and each entity, and an interest-management
+service.
 
-Servers publish what happens to an entity under its topic, retained. An interest-management service
-has one wildcard subscription to all of these topics, so it knows where everybody is, avatars too.
-When an entity gets into what a client sees, the service publishes a replica under the client's
-topic. The client subscribes to the entity, is given what was retained meanwhile, and from then on
-gets its updates. It unsubscribes, by its own knowledge, when the entity is a tenth farther away
-than it sees, so that a border does not cost a subscription at each step across it.
+Servers publish changes of an entity under its topic, retained. The service has one wildcard
+subscription to all of these topics, so it has the places of all entities, avatars included. When an
+entity enters a client's view, the service publishes a replica under the client's topic. The client
+subscribes to the entity, receives the retained message, and from then on all updates. It
+unsubscribes by its own computation, when the entity is a tenth farther away than its view:
+otherwise an entity at the border would cost a subscription at each step across it.
 
-The service tells a client again of whatever comes in after it was out, even if the client has kept
-it: it cannot know, and a replica too many does no harm. The other way round would: a client may
-only drop what the service has seen outside as well. Therefore a client judges no replica in the
-tick in which it came, when its own avatar is a tick further than the replica.
+The service publishes a replica again when an entity comes back into view, even if the client has
+kept it: it cannot know, and a redundant replica does no harm. The reverse would: a client may only
+drop what is out of view for the service as well. Therefore a client does not judge a replica in the
+tick in which it arrives, when its own avatar is one tick further than the replica.
 
-Cost: the service looks at all pairs of clients and entities that are near each other, at every
+Cost: the service compares all pairs of clients and entities that are near each other, at every
 tick. Measured as in `area_engine`: 2.2 ms for 1,000 clients, 18 ms for 10,000.
 """
 
@@ -24,8 +25,7 @@ from typing import Final
 import numpy as np
 
 from rove.world.engines.area_kernels import RectangleSearch
-from rove.world.engines.bus import Bus, Deliveries
-from rove.world.engines.counters import EngineCounters
+from rove.world.engines.bus import Bus, Deliveries, EngineCounters
 from rove.world.engines.engine_kernels import sightings
 from rove.world.engines.messages import FIELDS, MessageKind, Messages
 from rove.world.engines.pair_kernels import missing_from, pairs_of

@@ -1,9 +1,10 @@
-"""The compiled part of sorted pairs: who has joined what, who has a copy of what.
+"""The compiled part of sorted pairs: which subscriber has joined which topic, which client has a
+replica of which entity.
 
 A pair of two numbers is one key of 64 bits, the first number above the second, and a table is its
-keys in ascending order. What changes in a tick is sorted, most often because it came so, and goes
-in or out in one walk over both. A hash table would find a single pair sooner; but a tick touches
-most of the pairs, in order, and reads memory from one end to the other at 1 to 5 ns a pair.
+keys in ascending order. The changes of a tick are sorted, usually because they arrive so, and are
+merged in one walk over both. A hash table would find a single pair sooner; but a tick touches most
+of the pairs, in order, and reads memory from one end to the other at 1 to 5 ns a pair.
 """
 
 from __future__ import annotations

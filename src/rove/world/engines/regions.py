@@ -1,13 +1,12 @@
-"""Which server holds the master copy of what: the map, cut into rectangles, one for each server.
+"""Regions of servers: the map, cut into rectangles, one for each server.
 
-An entity that crosses a border is handed over. Somebody who walks along a border would be handed
-to and fro at every step, so a server keeps what is less than a metre outside of its rectangle;
-inside of its own, nothing is ever in doubt. What is carried belongs to the server of its holder,
-wherever the item itself may be counted.
+An entity that crosses a border is handed over to another server. Walking along a border would cause
+a hand-over at every step, so a server keeps entities that are less than a metre outside its
+rectangle. A carried item belongs to the server of its holder.
 
-Equal rectangles in rows and columns were taken rather than rectangles with equally many
-inhabitants: who holds what is then known from the position alone, and inhabitants do not change
-servers without moving. Measured: 10,000 entities looked at in 0.1 ms.
+Equal rectangles in rows and columns were chosen over rectangles with equally many inhabitants: the
+server of an entity then follows from its position alone, and inhabitants change servers only by
+moving. Measured: 10,000 entities take 0.1 ms.
 """
 
 from __future__ import annotations

@@ -1,22 +1,23 @@
-"""What the roles of all engines share: the order of a tick, what they may see, who is who.
+"""What the roles of all engines share: the order of a tick, what they may use, subscriber numbers.
 
-An engine tells clients of the entities around their avatars, over a publish/subscribe system. It
-is written as roles: clients, which know their own avatars, what they subscribed to and what was
-delivered to them; masters, the servers' side, which know the entities that they hold; and, for one
-engine, a service that knows where everybody is. A role acts on its bus and is told what was
-delivered, nothing else: in process one object plays all roles on one `ArrayBus`, over MQTT each
-process plays one, with a client of a real broker for a bus.
+An engine informs clients of the entities around their avatars, over a publish/subscribe system. It
+is written as roles: clients, which have their own avatars, their subscriptions and what was
+delivered to them; masters, the servers' side, which have the entities that they hold; and, for one
+engine, a service that has the places of all entities. A role acts on its bus and receives what was
+delivered, nothing else. In process one object plays all roles on one `ArrayBus`; over MQTT each
+process plays one, with a client of a real broker as its bus.
 
-A tick has one order. Clients act, then masters (they subscribe, then publish what happened at
-this tick); then the bus has its turn, and everybody receives. Who wants to answer does so at the
-next tick. So an update arrives in the tick in which it happened, and what has to be asked for one
-tick later: what ought to be there at tick k is there at k + 1, which `rove.world.engines.truth`
-calls a delay of 0 ticks. (Only the object-based engine is slower.) Between processes the order of
-roles is not known, and need not be: whoever learns of a place subscribes first and asks then,
-whoever changes something there subscribes first and tells then, so one of the two hears the other.
+A tick has one order. Clients act, then masters (they subscribe, then publish the changes of this
+tick); then the bus has its turn, and everybody receives. Answers are published at the next tick. So
+an update arrives in the tick in which it happened, and the answer to a request one tick later: a
+replica that should exist at tick k exists at k + 1, which `rove.world.engines.truth` calls a delay
+of 0 ticks. (Only the object-based engine is slower.) Between processes the order of roles is
+undefined and does not matter: a client subscribes to a place before it sends its request, and a
+server subscribes before it publishes a change there, so one of the two receives the other's
+message.
 
-Each role keeps arrays over all numbers and acts on those that are its own. Considered: numbers of
-its own for each process. They would save little memory and cost a translation at every message.
+Each role keeps arrays over all numbers and acts on its own ones. Considered: separate numbers in
+each process. They would save little memory and cost a translation of every message.
 """
 
 from __future__ import annotations

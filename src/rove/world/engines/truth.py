@@ -1,22 +1,22 @@
-"""Who ought to have a copy of what, and how far an engine is from it.
+"""Which replicas clients should have, and how far an engine is from that.
 
-A client ought to have a replica of every entity in its closed rectangle around its avatar, carried
+A client should have a replica of every entity in its closed rectangle around its avatar, carried
 items included, but not of the avatar itself. `GroundTruth` finds these pairs once a tick for all
-engines, and remembers since which tick each pair has been without a break. `ReplicaChecker`
-compares the replicas of one engine with it, after the engine has taken the same tick.
+engines, and keeps since which tick each pair has existed without a break. `ReplicaChecker` compares
+the replicas of one engine with it, after the engine has taken the same tick.
 
 An engine states a delay, in ticks, and is judged by it. At tick k, with a delay of d:
 
-- a pair is *judged* if it ought to be for longer than d: since a tick s with k - s > d. (Since tick
+- a pair is *judged* if it has existed for longer than d: since a tick s with k - s > d. (Since tick
   5, with a delay of 2: at 5, 6 and 7 not yet, from 8 on. If the replica comes at 9, it was missing
-  for one tick.) A pair that ceases and begins again begins anew;
+  for one tick.) A pair that ends and begins again counts from its new beginning;
 - a judged pair without a replica is *missing*;
 - a judged pair whose replica has a version below that which the entity had at tick k - d is
   *stale*;
-- a replica of a pair that ought not to be at k, judged or not, is *extra*. Nobody is harmed by it,
-  but it costs updates.
+- a replica of a pair that does not exist at k, judged or not, is *extra*. It does no harm, but it
+  costs updates.
 
-Each counts for one tick, `tick_s` replica-seconds: what holds at a tick is taken to hold until the
+Each counts for one tick, `tick_s` replica-seconds: the state at a tick is taken to hold until the
 next.
 
 The pairs come from the same search as those of the bus. Measured with 15 pairs for each client: a
@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rove.world.engines.area_kernels import RectangleSearch
-from rove.world.engines.counters import EngineCounters
+from rove.world.engines.bus import EngineCounters
 from rove.world.engines.pair_kernels import continue_pairs, judge, pairs_of
 from rove.world.engines.replicas import Replicas
 from rove.world.runs.state import Clients, Entities, Ints, Longs, WorldError

@@ -1,15 +1,16 @@
-"""Subscribers whose devices have a battery, a display and a network, and policies that know them.
+"""Simulated devices of subscribers: a battery, a display and a network, and the policies that use
+them.
 
-An audience (`rove.world.feeds.audiences`) says who is told what. Here is what happens between that
-and the person who reads it: the policy of a subscriber decides what is sent instead, the link loses
-what it cannot carry in time, receiving empties the battery, and every so often the device reports
-how it is, from which `me.network` comes as in the broker. All in virtual time, with the agent that
-the broker has (`rove.policy.agents`) and the devices that clients are tested with
+An audience (`rove.world.feeds.audiences`) determines who is notified. This module simulates the way
+from there to the reader: the policy of a subscriber decides what is sent instead, the link drops
+what it cannot carry in time, receiving drains the battery, and the device reports its state
+periodically, which gives `me.network` as in the broker. All is in virtual time, with the broker's
+own agents (`rove.policy.agents`) and the devices that clients are tested with
 (`rove.client.devices`).
 
-An audience without a policy may have devices, too: then everything is sent, and it can be seen what
-that costs. What is sent is shown to the device at its moment; a picture that two subscribers want
-alike is made smaller for each, since nothing waits for it here.
+An audience without a policy may have devices too: then everything is sent, which shows its cost.
+Notifications reach the device at their time. A picture for two subscribers is compressed for each,
+since nothing waits for it here.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from rove.policy.automatic_variables import NETWORK, USUAL, network_share
 from rove.policy.compiler import Policy
 from rove.policy.limits import PolicyLimits
 from rove.policy.messages import IncomingMessage, OutputMessage
-from rove.world.feeds.audiences import FeedNotification
+from rove.world.feeds.audiences import AudienceNotification
 from rove.world.runs.scenarios import DeviceSettings
 
 _ROUNDING_S: Final = 1e-9
@@ -107,8 +108,8 @@ class AudienceDevices:
     def _clock(self) -> float:
         return self._at
 
-    def hear(self, notifications: Iterable[FeedNotification], at: float) -> None:
-        """All that the audience is told at a time; to be called every tick."""
+    def hear(self, notifications: Iterable[AudienceNotification], at: float) -> None:
+        """Deliver all notifications of the audience at a time; call it every tick."""
         self._at = at
         if at >= self._next_report - _ROUNDING_S:
             self._next_report += self._report_s

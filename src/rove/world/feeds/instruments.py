@@ -1,9 +1,9 @@
-"""What a scenario has besides people: traffic, sensors and monitors, and who subscribes to them.
+"""What a scenario has besides people: traffic, sensors and monitors, and their subscribers.
 
-`Instruments` puts them into a world before it begins and is asked after each tick what is
-published; `audiences_of` makes the subscribers. Each part draws from a random generator of its own,
-made of the scenario's seed: with or without an audience, with more sensors or fewer, the people of
-a world do the same.
+`Instruments` adds them to a world before it begins and returns the publications of each tick;
+`audiences_of` makes the subscribers. Each part has a random generator of its own, derived from the
+scenario's seed: with or without an audience, with more sensors or fewer, the people of a world do
+the same.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from rove.policy.errors import PolicyError
 from rove.world.feeds.air import AirField, AirSensors
 from rove.world.feeds.audiences import Audience, FeedPublication
 from rove.world.feeds.devices import AudienceDevices
-from rove.world.feeds.ward import Ward
+from rove.world.feeds.hospital import HospitalWard
 from rove.world.runs.scenarios import AudienceSettings, Scenario, ScenarioError
 from rove.world.runs.simulation import World
 from rove.world.runs.state import EntityKind, Floats, Ints, WorldError
-from rove.world.traffic.centre import TrafficCentre
 from rove.world.traffic.roads import RoadGraph
-from rove.world.traffic.roadside import Roadside
+from rove.world.traffic.roadside import Roadside, TrafficCentre
 from rove.world.traffic.vehicles import Traffic
 
 _TRAFFIC, _AIR, _WARD, _AUDIENCE = range(1, 5)
@@ -105,7 +104,7 @@ class Instruments:
 
     def _add_ward(self, world: World) -> None:
         chosen, rng = self._scenario.ward, _generator(self._scenario, _WARD)
-        ward = Ward(
+        ward = HospitalWard(
             rng,
             patients=chosen.patients,
             every_s=chosen.every_s,

@@ -21,8 +21,8 @@ none of them says where a traffic light stands and which lanes it stops.
     detectors = [{name = "loop1", lane = 0, at_m = 60}]
     cameras = [{name = "camera1", x = 90, y = 10, reach_m = 40}]
 
-Obstacles may touch and overlap; they are what cannot be walked on or looked through. Every `Map`
-has been checked when it exists, whoever made it. Reading a shipped one takes 10 to 20 ms.
+Obstacles may touch and overlap; they block walking and sight. Every `Map`
+is checked when it is created. Reading a shipped one takes 10 to 20 ms.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
-"""Ways around walls, and points to go to.
+"""Ways around walls, points to go to, and how far one can walk straight ahead.
 
 A way is found over the triangles of `rove.world.map.tiles`. It bends only at corners of walls, and
 is the shortest there is, to within the `EXCESS_MAX` of `rove.world.map.path_kernels`.
+
+A player who steers by keys walks until the key is released or there is a wall. That is one leg up
+to the wall, stopped at the release, not a step for each tick: so the movement of players suits
+evolving subscriptions as well as that of NPCs. The line goes from tile to tile, some microseconds
+for each.
 
 Cost, one core: 80 µs for a way across the shipped town, 50 µs across the open plain, 0.6 ms
 across 5 km of town; 80 µs for the nearest free point in the shipped town (it looks at all tiles).
@@ -109,3 +114,46 @@ def bends_of(tiles: Tiles) -> Longs:
     is_corner[np.roll(tiles.corners, -1, axis=1)[at_wall]] = True
     is_corner &= around > np.pi + _STRAIGHT_MIN
     return np.where(is_corner[tiles.corners], tiles.corners, -1).astype(np.int64)
+
+
+CLEARANCE_M: Final = 0.05
+"""Who walks against a wall stops so far before it."""
+_SAME_M: Final = 1e-9
+
+
+def straight_ahead(tiles: Tiles, x: float, y: float, dx: float, dy: float) -> tuple[float, float]:
+    """The last point before a wall, from a point in a direction."""
+    length = float(np.sqrt(dx * dx + dy * dy))
+    if not 0 < length < np.inf:
+        raise WorldError(f"{dx:g} {dy:g} is no direction; write for example 1 0 for the right")
+    dx, dy = dx / length, dy / length
+    start = int(tiles.tile_at(np.array([x]), np.array([y]))[0])
+    farthest = 0.0
+    # Through a corner the line may go on in either of two tiles, and one of them may end there.
+    waiting = [(0.0, start)] if start >= 0 else []
+    seen = {start}
+    while waiting:
+        metres, tile = waiting.pop()
+        metres, beyond = _exits(tiles, tile, x, y, dx, dy, metres)
+        farthest = max(farthest, metres)
+        waiting += [(metres, each) for each in beyond if each not in seen]
+        seen.update(beyond)
+    metres = max(0.0, farthest - CLEARANCE_M)
+    return x + dx * metres, y + dy * metres
+
+
+def _exits(
+    tiles: Tiles, tile: int, x: float, y: float, dx: float, dy: float, metres: float
+) -> tuple[float, list[int]]:
+    """After how many metres the line leaves a tile, and where to: nowhere if there is a wall."""
+    corners = tiles.triangles[tile].tolist()
+    found = []
+    for side, (ax, ay) in enumerate(corners):
+        bx, by = corners[(side + 1) % 3]
+        # Sides run counterclockwise, so this is how fast the line leaves through this one.
+        out = dx * (by - ay) - dy * (bx - ax)
+        if out > 0:
+            at = ((ax - x) * (by - ay) - (ay - y) * (bx - ax)) / out
+            found.append((max(at, metres), int(tiles.neighbours[tile, side])))
+    first = min(at for at, _ in found)
+    return first, [each for at, each in found if each >= 0 and at <= first + _SAME_M]

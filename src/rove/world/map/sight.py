@@ -1,7 +1,7 @@
 # mypy: disallow-untyped-decorators=False, warn-return-any=False
 """Who sees whom: which straight lines pass no obstacle.
 
-An obstacle hides what is behind it, and whoever is inside it. To look along a wall or past a corner
+An obstacle hides everything behind and inside it. To look along a wall or past a corner
 is to see; since positions are rounded, so is what cuts less than a millimetre off a wall. Therefore
 obstacles are first made smaller by a millimetre on all sides: then a line that only touches is one
 that misses, and one that runs exactly through two corners of a house meets it.

@@ -1,37 +1,45 @@
-"""What inhabitants do of their own accord.
+"""Behaviours: what inhabitants do without commands.
 
-A behaviour is a small class. It is asked for a decision when somebody has nothing to do (arrived,
-or waited long enough) and, if it says so with `think_s`, every so often in between. Decisions are
-Python, one by one, and may look at anything; they are rare, because who has decided walks for a
-while. Walking itself is done for all in one go (`rove.world.people.movement`).
+A behaviour is a small class. Its `decide` is called when an entity has nothing to do (it arrived,
+or waited long enough) and, with `think_s`, periodically in between. Decisions are plain Python, one
+entity at a time, and may look at anything; they are rare, because each is followed by a walk.
+Walking is computed for all at once (`rove.world.people.movement`).
 
     @register
     class Loiter(Behaviour):
         name: ClassVar[str] = "loiter"
         pause_s: float = 5.0
 
-        def decide(self, world: World, entity: int) -> None:
+        def decide(self, world: BehaviourWorld, entity: int) -> None:
             world.go(entity, *world.place("market"), pause_s=self.pause_s)
 
-Fields of the class are its parameters, checked by type when it is made out of a scenario's file.
-One object serves all who got the behaviour at once; what it remembers of each, it keeps by number.
-Randomness comes from `world.rng` and from nowhere else.
+Fields of the class are its parameters, checked by type when a scenario's file is read. One object
+serves all entities that got the behaviour together; it keeps what it remembers of each by number.
+All randomness comes from `world.rng`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 
+from rove.world.map.paths import Paths
+from rove.world.map.tiles import Tiles
 from rove.world.people import items
 from rove.world.people.commands import Point
-from rove.world.runs.state import NOBODY, EntityKind, Floats, Ints, WorldError
-
-if TYPE_CHECKING:
-    from rove.world.runs.simulation import World
+from rove.world.people.movement import Movement
+from rove.world.runs.state import (
+    NOBODY,
+    Entities,
+    EntityKind,
+    Flags,
+    Floats,
+    Ints,
+    WorldError,
+)
 
 _BLOCKED_S: Final = 1.0
 """Who finds no way looks again after this."""
@@ -45,6 +53,54 @@ Metres = Annotated[float, msgspec.Meta(gt=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
+class BehaviourWorld(Protocol):
+    """What behaviours and commands use of a `rove.world.runs.simulation.World`.
+
+    The simulation imports this module; the protocol spares this one the import of the simulation.
+    """
+
+    engine_names: Sequence[str]
+    engine_wanted: str | None
+
+    @property
+    def tick(self) -> int: ...
+    @property
+    def at(self) -> float: ...
+    @property
+    def entities(self) -> Entities: ...
+    @property
+    def movement(self) -> Movement: ...
+    @property
+    def paths(self) -> Paths: ...
+    @property
+    def tiles(self) -> Tiles: ...
+    @property
+    def rng(self) -> np.random.Generator: ...
+
+    def inhabitants(self, pattern: str) -> Ints:
+        """The players and NPCs that a name or a pattern (npc*) stands for; WorldError if none."""
+
+    def place(self, point: Point) -> tuple[float, float]:
+        """Where a point or a named place is; WorldError if nobody can stand there."""
+
+    def free_points_near(
+        self, entities: Ints, x: Floats, y: Floats, within_m: float
+    ) -> tuple[Floats, Floats, Flags]:
+        """For each entity a random point around a given one that it can walk to."""
+
+    def assign(self, chosen: Ints, behaviour: Behaviour) -> None:
+        """Give some entities a behaviour."""
+
+    def go(self, entity: int, x: float, y: float, *, pause_s: float = 0.0) -> bool:
+        """Walk to a point, rest there and decide again; False if there is no way."""
+
+    def stop(self, entity: int) -> None:
+        """Stand still, until the next decision."""
+
+    def wait(self, entity: int, seconds: float) -> None:
+        """Decide again after some time."""
+
+
 class Behaviour(msgspec.Struct, eq=False, forbid_unknown_fields=True):
     """What somebody does when nobody says anything else."""
 
@@ -52,14 +108,14 @@ class Behaviour(msgspec.Struct, eq=False, forbid_unknown_fields=True):
     think_s: ClassVar[float | None] = None
     """How often to decide anew even when there is something to do; None: never."""
 
-    def check(self, world: World) -> None:
+    def check(self, world: BehaviourWorld) -> None:
         """WorldError if this cannot be done in a world; asked before anybody gets it."""
 
-    def decide(self, world: World, entity: int) -> None:
+    def decide(self, world: BehaviourWorld, entity: int) -> None:
         """Send an entity somewhere, let it wait, or neither, and then it stands."""
         raise NotImplementedError(f"the behaviour {self.name} decides nothing")
 
-    def decide_all(self, world: World, entities: Ints) -> None:
+    def decide_all(self, world: BehaviourWorld, entities: Ints) -> None:
         """The same for several at once, for those who can do that faster."""
         for entity in entities.tolist():
             self.decide(world, entity)
@@ -98,7 +154,7 @@ class Stand(Behaviour):
 
     name: ClassVar[str] = "stand"
 
-    def decide(self, world: World, entity: int) -> None:
+    def decide(self, world: BehaviourWorld, entity: int) -> None:
         """Nothing."""
 
 
@@ -110,10 +166,10 @@ class Wander(Behaviour):
     range_m: Metres = 100.0
     pause_s: Seconds = 3.0
 
-    def decide(self, world: World, entity: int) -> None:
+    def decide(self, world: BehaviourWorld, entity: int) -> None:
         self.decide_all(world, np.array([entity], np.int32))
 
-    def decide_all(self, world: World, entities: Ints) -> None:
+    def decide_all(self, world: BehaviourWorld, entities: Ints) -> None:
         of = world.entities
         _send(world, entities, of.x[entities], of.y[entities], self.range_m, self.pause_s)
 
@@ -127,19 +183,19 @@ class Gather(Behaviour):
     within_m: Metres = 10.0
     pause_s: Seconds = 1.0
 
-    def check(self, world: World) -> None:
+    def check(self, world: BehaviourWorld) -> None:
         world.place(self.point)
 
-    def decide(self, world: World, entity: int) -> None:
+    def decide(self, world: BehaviourWorld, entity: int) -> None:
         self.decide_all(world, np.array([entity], np.int32))
 
-    def decide_all(self, world: World, entities: Ints) -> None:
+    def decide_all(self, world: BehaviourWorld, entities: Ints) -> None:
         x, y = (np.full(len(entities), each) for each in world.place(self.point))
         _send(world, entities, x, y, self.within_m, self.pause_s)
 
 
 def _send(
-    world: World, entities: Ints, x: Floats, y: Floats, range_m: float, pause_s: float
+    world: BehaviourWorld, entities: Ints, x: Floats, y: Floats, range_m: float, pause_s: float
 ) -> None:
     """Each to a random point around one of its own, there to rest up to some seconds."""
     to_x, to_y, found = world.free_points_near(entities, x, y, range_m)
@@ -158,7 +214,7 @@ class Travel(Behaviour):
     choices: Annotated[int, msgspec.Meta(ge=1)] = 4
     """The farthest of so many random points."""
 
-    def decide(self, world: World, entity: int) -> None:
+    def decide(self, world: BehaviourWorld, entity: int) -> None:
         x, y = world.paths.free_points(world.rng, self.choices)
         dx, dy = x - world.entities.x[entity], y - world.entities.y[entity]
         farthest = int(np.argmax(dx * dx + dy * dy))
@@ -175,11 +231,11 @@ class Patrol(Behaviour):
     pause_s: Seconds = 0.0
     _reached: dict[int, int] = {}
 
-    def check(self, world: World) -> None:
+    def check(self, world: BehaviourWorld) -> None:
         for stop in self.stops:
             world.place(stop)
 
-    def decide(self, world: World, entity: int) -> None:
+    def decide(self, world: BehaviourWorld, entity: int) -> None:
         stop = self._reached.get(entity, 0)
         self._reached[entity] = (stop + 1) % len(self.stops)
         if not world.go(entity, *world.place(self.stops[stop]), pause_s=self.pause_s):
@@ -195,10 +251,10 @@ class Follow(Behaviour):
     whom: str
     distance_m: Metres = 2.0
 
-    def check(self, world: World) -> None:
+    def check(self, world: BehaviourWorld) -> None:
         world.entities.number(self.whom)
 
-    def decide(self, world: World, entity: int) -> None:
+    def decide(self, world: BehaviourWorld, entity: int) -> None:
         whom = world.entities.number(self.whom)
         if items.distance_m(world.entities, entity, whom) <= self.distance_m:
             world.stop(entity)
@@ -215,10 +271,10 @@ class Flee(Behaviour):
     whom: str
     distance_m: Metres = 30.0
 
-    def check(self, world: World) -> None:
+    def check(self, world: BehaviourWorld) -> None:
         world.entities.number(self.whom)
 
-    def decide(self, world: World, entity: int) -> None:
+    def decide(self, world: BehaviourWorld, entity: int) -> None:
         of, whom = world.entities, world.entities.number(self.whom)
         if items.distance_m(of, entity, whom) > self.distance_m:
             world.stop(entity)
@@ -243,14 +299,14 @@ class Trade(Behaviour):
     """After taking or giving."""
     _buyers: dict[int, int] = {}
 
-    def decide(self, world: World, entity: int) -> None:
+    def decide(self, world: BehaviourWorld, entity: int) -> None:
         carried = items.carried_by(world.entities, entity)
         if len(carried):
             self._sell(world, entity, int(carried[0]))
         else:
             self._fetch(world, entity)
 
-    def _fetch(self, world: World, entity: int) -> None:
+    def _fetch(self, world: BehaviourWorld, entity: int) -> None:
         of = world.entities
         lying = np.flatnonzero((of.kind == EntityKind.ITEM) & (of.holder == NOBODY))
         if not len(lying):
@@ -264,7 +320,7 @@ class Trade(Behaviour):
         elif not world.go(entity, float(of.x[item]), float(of.y[item])):
             world.wait(entity, _IDLE_S)
 
-    def _sell(self, world: World, entity: int, item: int) -> None:
+    def _sell(self, world: BehaviourWorld, entity: int, item: int) -> None:
         of = world.entities
         buyer = self._buyers.pop(entity, NOBODY)
         if buyer == NOBODY:
@@ -281,7 +337,7 @@ class Trade(Behaviour):
         else:
             world.wait(entity, _BLOCKED_S)
 
-    def _buyer_for(self, world: World, entity: int) -> int:
+    def _buyer_for(self, world: BehaviourWorld, entity: int) -> int:
         """Anybody in range; NOBODY if there is nobody."""
         of = world.entities
         dx, dy = of.x - of.x[entity], of.y - of.y[entity]

@@ -170,14 +170,14 @@ _FORMS: Final = (
     CommandForm(
         "gather CROWD at POINT [within METRES]",
         GatherCommand,
-        "crowd together; a number calls the nearest",
+        "crowd together; a number means the nearest ones",
         "gather 50 at 120 80",
     ),
     CommandForm("trade WHO", TradeCommand, "fetch items and give them to others", "trade npc*"),
     CommandForm(
         "behave WHO BEHAVIOUR",
         BehaveCommand,
-        "take any behaviour that is known",
+        "take any registered behaviour",
         "behave npc* stand",
     ),
     CommandForm("speed WHO METRES", SpeedCommand, "go so many metres a second", "speed npc* 2"),
@@ -191,9 +191,7 @@ _FORMS: Final = (
     CommandForm(
         "give NAME ITEM NAME", GiveCommand, "hand an item over", "give player1 apple3 npc2"
     ),
-    CommandForm(
-        "engine ENGINE", EngineCommand, "let another engine be the live one", "engine area"
-    ),
+    CommandForm("engine ENGINE", EngineCommand, "make another engine live", "engine area"),
 )
 COMMAND_FORMS: Final = {form.verb: form for form in _FORMS}
 _FORM_OF: Final = {form.command: form for form in _FORMS}

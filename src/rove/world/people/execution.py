@@ -1,36 +1,33 @@
-"""What commands do to a world.
+"""Execution of commands on a world.
 
-A command is looked at twice. `check` refuses at once what can never work: somebody who does not
-exist, a pattern that fits nobody, a place that is not on the map, a point in a wall. `apply` does
-it, in the next tick; what is refused only then (an apple that somebody else was quicker to take)
-is a WorldError too, which the world writes down instead of stopping.
+A command is checked twice. `check` refuses at once what can never work: an unknown name, a pattern
+without a match, a place off the map, a point in a wall. `apply` executes it in the next tick. If it
+fails only then (another player was quicker to take the apple), that is a WorldError too, which the
+world records instead of stopping.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
+from typing import Any, Final, TypeAlias, get_args
 
 import numpy as np
 
-from rove.world.map.steering import straight_ahead
+from rove.world.map.paths import straight_ahead
 from rove.world.people import behaviours, commands, items
-from rove.world.people.behaviours import Behaviour, make_behaviour
+from rove.world.people.behaviours import Behaviour, BehaviourWorld, make_behaviour
 from rove.world.people.commands import Point, WorldCommand
 from rove.world.runs.state import EntityKind, Ints, WorldError
-
-if TYPE_CHECKING:
-    from rove.world.runs.simulation import World
 
 _WITHIN_M_MIN: Final = 5.0
 
 
-def check(world: World, command: WorldCommand) -> None:
+def check(world: BehaviourWorld, command: WorldCommand) -> None:
     """WorldError if a command cannot be obeyed, whatever happens before it is its turn."""
     _DEEDS[type(command)][0](world, command)
 
 
-def apply(world: World, command: WorldCommand) -> None:
+def apply(world: BehaviourWorld, command: WorldCommand) -> None:
     """Obey; WorldError if it cannot be done now."""
     _DEEDS[type(command)][1](world, command)
 
@@ -38,12 +35,12 @@ def apply(world: World, command: WorldCommand) -> None:
 # -- walking ------------------------------------------------------------------------------
 
 
-def _check_go(world: World, command: commands.GoCommand) -> None:
+def _check_go(world: BehaviourWorld, command: commands.GoCommand) -> None:
     world.inhabitants(command.who)
     world.place(command.point)
 
 
-def _go(world: World, command: commands.GoCommand) -> None:
+def _go(world: BehaviourWorld, command: commands.GoCommand) -> None:
     x, y = world.place(command.point)
     chosen = world.inhabitants(command.who)
     world.assign(chosen, behaviours.Stand())
@@ -53,11 +50,11 @@ def _go(world: World, command: commands.GoCommand) -> None:
         raise WorldError(f"there is no way to {x:g} {y:g} for {blocked[0]}{others}")
 
 
-def _check_steer(world: World, command: commands.SteerCommand) -> None:
+def _check_steer(world: BehaviourWorld, command: commands.SteerCommand) -> None:
     world.inhabitants(command.who)
 
 
-def _steer(world: World, command: commands.SteerCommand) -> None:
+def _steer(world: BehaviourWorld, command: commands.SteerCommand) -> None:
     chosen = world.inhabitants(command.who)
     world.assign(chosen, behaviours.Stand())
     if command.dx == 0 and command.dy == 0:
@@ -68,12 +65,12 @@ def _steer(world: World, command: commands.SteerCommand) -> None:
         world.movement.set_path(entity, np.array([end]))
 
 
-def _check_speed(world: World, command: commands.SpeedCommand) -> None:
+def _check_speed(world: BehaviourWorld, command: commands.SpeedCommand) -> None:
     world.inhabitants(command.who)
     world.movement.check_speed(command.speed)
 
 
-def _speed(world: World, command: commands.SpeedCommand) -> None:
+def _speed(world: BehaviourWorld, command: commands.SpeedCommand) -> None:
     world.movement.set_speed(world.inhabitants(command.who), command.speed)
 
 
@@ -111,7 +108,7 @@ def _wanted(command: _Behaving, crowd: Ints) -> Behaviour:
     return make_behaviour(command.verb)
 
 
-def _meant(world: World, command: _Behaving) -> Ints:
+def _meant(world: BehaviourWorld, command: _Behaving) -> Ints:
     """Whom a command is for."""
     match command:
         case commands.GatherCommand(who=int(count)):
@@ -121,7 +118,7 @@ def _meant(world: World, command: _Behaving) -> Ints:
     return world.inhabitants(str(command.who))
 
 
-def _nearest(world: World, point: Point, count: int) -> Ints:
+def _nearest(world: BehaviourWorld, point: Point, count: int) -> Ints:
     x, y = world.place(point)
     everybody = world.inhabitants("*")
     if count > len(everybody):
@@ -131,7 +128,7 @@ def _nearest(world: World, point: Point, count: int) -> Ints:
     return np.sort(everybody[np.argsort(squares, kind="stable")[:count]])
 
 
-def _others(world: World, command: commands.FollowCommand | commands.FleeCommand) -> Ints:
+def _others(world: BehaviourWorld, command: commands.FollowCommand | commands.FleeCommand) -> Ints:
     """Nobody follows or flees themselves."""
     whom = world.entities.number(command.whom)
     chosen = world.inhabitants(command.who)
@@ -141,11 +138,11 @@ def _others(world: World, command: commands.FollowCommand | commands.FleeCommand
     return others
 
 
-def _check_behaving(world: World, command: _Behaving) -> None:
+def _check_behaving(world: BehaviourWorld, command: _Behaving) -> None:
     _wanted(command, _meant(world, command)).check(world)
 
 
-def _behave(world: World, command: _Behaving) -> None:
+def _behave(world: BehaviourWorld, command: _Behaving) -> None:
     chosen = _meant(world, command)
     world.assign(chosen, _wanted(command, chosen))
 
@@ -153,7 +150,7 @@ def _behave(world: World, command: _Behaving) -> None:
 # -- items and engines ----------------------------------------------------------------------
 
 
-def _item(world: World, name: str) -> int:
+def _item(world: BehaviourWorld, name: str) -> int:
     item = world.entities.number(name)
     if world.entities.kind[item] != EntityKind.ITEM:
         raise WorldError(f"{name} is no item")
@@ -161,19 +158,20 @@ def _item(world: World, name: str) -> int:
 
 
 def _check_item(
-    world: World, command: commands.PickCommand | commands.DropCommand | commands.UseCommand
+    world: BehaviourWorld,
+    command: commands.PickCommand | commands.DropCommand | commands.UseCommand,
 ) -> None:
     world.inhabitants(command.who)
     if command.item is not None:
         _item(world, command.item)
 
 
-def _pick(world: World, command: commands.PickCommand) -> None:
+def _pick(world: BehaviourWorld, command: commands.PickCommand) -> None:
     number = world.entities.number
     items.pick_up(world.entities, number(command.who), number(command.item))
 
 
-def _drop(world: World, command: commands.DropCommand) -> None:
+def _drop(world: BehaviourWorld, command: commands.DropCommand) -> None:
     who = world.entities.number(command.who)
     if command.item is not None:
         items.drop(world.entities, who, world.entities.number(command.item))
@@ -185,34 +183,34 @@ def _drop(world: World, command: commands.DropCommand) -> None:
         items.drop(world.entities, who, item)
 
 
-def _use(world: World, command: commands.UseCommand) -> None:
+def _use(world: BehaviourWorld, command: commands.UseCommand) -> None:
     number = world.entities.number
     items.use(world.entities, number(command.who), number(command.item))
 
 
-def _check_give(world: World, command: commands.GiveCommand) -> None:
+def _check_give(world: BehaviourWorld, command: commands.GiveCommand) -> None:
     world.inhabitants(command.who)
     world.inhabitants(command.whom)
     _item(world, command.item)
 
 
-def _give(world: World, command: commands.GiveCommand) -> None:
+def _give(world: BehaviourWorld, command: commands.GiveCommand) -> None:
     number = world.entities.number
     who, item, whom = number(command.who), number(command.item), number(command.whom)
     items.give(world.entities, who, item, whom)
 
 
-def _check_engine(world: World, command: commands.EngineCommand) -> None:
+def _check_engine(world: BehaviourWorld, command: commands.EngineCommand) -> None:
     if command.engine not in world.engine_names:
         there_are = ", ".join(world.engine_names) or "none"
         raise WorldError(f"no engine {command.engine} runs on this world; there are {there_are}")
 
 
-def _engine(world: World, command: commands.EngineCommand) -> None:
+def _engine(world: BehaviourWorld, command: commands.EngineCommand) -> None:
     world.engine_wanted = command.engine
 
 
-_Deed: TypeAlias = Callable[["World", Any], None]
+_Deed: TypeAlias = Callable[[BehaviourWorld, Any], None]
 _BEHAVING: Final = dict.fromkeys(get_args(_Behaving), (_check_behaving, _behave))
 _DEEDS: Final[dict[type[WorldCommand], tuple[_Deed, _Deed]]] = {
     **_BEHAVING,

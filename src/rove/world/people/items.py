@@ -1,12 +1,12 @@
-"""Things to pick up, drop, use and give away.
+"""Items: pick up, drop, use and give.
 
-An item lies somewhere or is carried by one inhabitant. Who wants it must be within reach. An item
-that is taken does not jump into the hand: it gets the velocity that brings it there by the next
-tick, so that the rule of all movement (place plus velocity times time) holds for items too; from
-then on it has its holder's place and velocity.
+An item lies somewhere or is carried by one inhabitant, and has to be within reach to be used. An
+item that is taken does not jump: it gets the velocity that brings it to its holder by the next
+tick, so the rule of all movement (place plus velocity times time) holds for items too. From then on
+it has its holder's place and velocity.
 
-A refusal is a WorldError that says who is how far from what. Carrying is two passes over columns
-at each tick, 40 µs for 10,000 items, and anything with a holder is carried: sensors as well.
+A refusal is a WorldError with the distance. Carrying takes two passes over columns at each tick, 40
+µs for 10,000 items; anything with a holder is carried, sensors included.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # mypy: disallow-untyped-decorators=False, warn-return-any=False
-"""Who walks where: paths of waypoints, walked leg by leg, all entities in one compiled loop.
+"""Movement along paths of waypoints, leg by leg, for all entities in one compiled loop.
 
 A leg takes a whole number of ticks. The alternative is to walk at full speed and to arrive in the
 middle of a tick; then either the last tick of a leg has another velocity, or the position is not
@@ -42,7 +42,7 @@ class Movement:
         self._entities = entities
         self._tick_s = tick_s
         self._ticks_left: Longs = np.zeros(0, np.int64)
-        """Until the leg ends; 0 for whoever walks no path."""
+        """Until the leg ends; 0 without a path."""
         self._next: Longs = np.zeros(0, np.int64)
         """The waypoint at which the leg ends ..."""
         self._end: Longs = np.zeros(0, np.int64)

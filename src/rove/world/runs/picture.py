@@ -1,15 +1,13 @@
-"""A world as a picture: walls, tiles, who and what is there, and what each client listens to.
+"""A world as a picture: walls, tiles, entities, and the areas of interest of clients.
 
 Areas of interest are drawn as the live engine has them in its publish/subscribe system, not as they
-ought to be: rectangles of an area-based engine where they were placed (or where they have evolved
-to, with an arrow for where they go in the next seconds), the tiles of a tile-based one, the
-rectangles that the interest management of an object-based one goes by. One client is picked out so
-that there is something to follow with the eye.
+should be: rectangles of an area-based engine where they were placed (or where they have evolved to,
+with an arrow for the next seconds), the tiles of a tile-based one, the rectangles of an
+object-based engine's interest management. One client is highlighted, to be followed by eye.
 
 Colours are those of Okabe and Ito, which colour-blind readers can tell apart; kinds of entities
-have markers of their own besides. Axes are in metres, and equal. Needs matplotlib, which is
-imported only when a picture is drawn: `pip install rove[plots]`. The shipped town with 200 players
-takes 0.7 s.
+also have different markers. Axes are in metres, and equal. Needs matplotlib, which is imported only
+when a picture is drawn: `pip install rove[plots]`. The shipped town with 200 players takes 0.7 s.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
     from rove.world.map.maps import Map, Roads
     from rove.world.map.tiles import Tiles
-    from rove.world.runs.running import Run
+    from rove.world.runs.scenario_run import ScenarioRun
 
 _LONGER_SIDE_INCHES: Final = 9.0
 _SHORTER_SIDE_INCHES_MIN: Final = 3.5
@@ -90,7 +88,7 @@ def draw_map(map_: Map, tiles: Tiles, path: Path) -> None:
     _finish(figure, axes, path)
 
 
-def draw_world(run: Run, path: Path) -> None:
+def draw_world(run: ScenarioRun, path: Path) -> None:
     """Write a PNG file of a world as it is now."""
     world = run.world
     figure, axes = _canvas(world.map)
@@ -108,13 +106,13 @@ def draw_world(run: Run, path: Path) -> None:
 # --- areas of interest ----------------------------------------------------------------------------
 
 
-def areas_of(run: Run) -> DrawnAreas:
+def areas_of(run: ScenarioRun) -> DrawnAreas:
     """What clients listen to by the subscriptions of the live engine."""
     bus, none = run.buses[run.live], np.empty(0, np.int32)
     found = rectangles_of(run.live, bus, run.world)
     x, y, reach_x, reach_y, vx, vy = found.rectangles.T
     if run.live == "object":
-        # They go with whoever looks, and nobody has subscribed to that.
+        # They move with the client, and no subscription does.
         vx, vy = np.zeros(len(x)), np.zeros(len(x))
     if run.live != "tile":
         return DrawnAreas(x, y, reach_x, reach_y, vx, vy, none, 0 if len(x) else -1, none)
@@ -232,7 +230,7 @@ def _draw_areas(axes: Axes, areas: DrawnAreas, tiles: Tiles) -> None:
     _draw_arrows(axes, areas)
 
 
-def _draw_sight(axes: Axes, run: Run) -> None:
+def _draw_sight(axes: Axes, run: ScenarioRun) -> None:
     """Lines from the client that is picked out to what it has and no wall hides."""
     from matplotlib.collections import LineCollection
 

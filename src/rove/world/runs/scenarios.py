@@ -1,16 +1,16 @@
 """Scenarios as files: who is in the world, what they do when, and which engines are compared.
 
-A scenario is a TOML file. It names a map or has one generated, says how many players, NPCs, items
-and vehicles there are, gives commands at their time (the grammar of the console, `commands`), names
-the engines, and may have feeds: publishers with content and an audience that subscribes to it.
-Whatever a run needs besides is the number of seconds. One file and one seed are one history.
+A scenario is a TOML file. It names a map or has one generated, gives the numbers of players, NPCs,
+items and vehicles, commands with their times (in the grammar of the console, `commands`), and the
+engines. It may have feeds: publishers with content and an audience that subscribes to it. A run
+needs only the number of seconds besides. One file and one seed are one history.
 
-The shipped ones lie in `shipped/`. Considered: scenarios as Python. Everybody could then do
-anything, and nobody could say from the outside what a scenario does; what the file cannot say,
-a behaviour can (`behaviours.register`).
+The shipped ones are in `shipped/`. Considered: scenarios as Python. They could do anything, and no
+tool could tell what a scenario does; what a file cannot express, a behaviour can
+(`behaviours.register`).
 
 A generated map may grow with the players (`m2_per_player`), so that `--players 10000` makes a
-larger world and not a denser one; a named map stays as large as it is.
+larger world and not a denser one; a named map keeps its size.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from rove.base.documents import read_document
-from rove.world.engines.registry import ENGINES, full_name
+from rove.world.engines.ensemble import ENGINES, full_name
 from rove.world.map.generation import MAP_KINDS, generate
 from rove.world.map.maps import Map, load_map
 from rove.world.people.behaviours import make_behaviour
@@ -127,7 +127,7 @@ class AirSettings(_Table, frozen=True):
     sensors: Count = 0
     """So many stand at random places of the map;"""
     carriers: str = ""
-    """besides, whoever has such a name (player*, car*) carries one."""
+    """Entities with such a name (player*, car*) carry one each, in addition."""
     every_s: Positive = 1.0
 
 
@@ -260,7 +260,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
 
 
 def _with_policy(audience: AudienceSettings, folder: Path) -> AudienceSettings:
-    """The same, its policy's file wherever it is; and whoever has a policy has a device."""
+    """The same with the path of its policy's file; an audience with a policy has devices."""
     if not audience.policy:
         return audience
     places = (folder / audience.policy, SHIPPED / audience.policy, Path(audience.policy))

@@ -1,13 +1,13 @@
-"""The world: a map, who is on it, and time that passes tick by tick.
+"""The world: a map, its inhabitants, and time that passes tick by tick.
 
-A tick has an order, and everything follows from it. First all go where their velocities said they
-would; then commands are obeyed, in the order in which they came; then those decide who have nothing
-to do. What commands and decisions change is a velocity, which counts from this tick to the next.
-So whoever knows where somebody was and how fast, knows where they are.
+A tick has an order. First all entities move by their velocities; then commands are executed, in the
+order of arrival; then entities with nothing to do decide. Commands and decisions change velocities,
+which hold from this tick to the next. So the place of an entity follows from an earlier place and
+its velocity.
 
-One seed gives one history, bit for bit: all randomness comes from one generator, everybody is
-asked in the order of their numbers, and nothing depends on a clock, on a hash or on angles (sines
-differ between C libraries). `hash` tells whether two histories are one.
+One seed gives one history, bit for bit: all randomness comes from one generator, entities decide in
+the order of their numbers, and nothing depends on a clock, a hash or angles (sines differ between C
+libraries). Equal values of `hash` mean equal histories.
 
 Measured, CPU time of a step with all its decisions, in a generated town of 9 km² (16,000 tiles,
 1,650 houses, four servers): 4 ms with 10,000 wanderers, 8 ms with 10,000 traders, 0.6 ms with 1,000
@@ -34,8 +34,8 @@ from rove.world.people import execution, items
 from rove.world.people.behaviours import BEHAVIOURS, Behaviour, make_behaviour
 from rove.world.people.commands import Point, WorldCommand, parse_command
 from rove.world.people.movement import Movement
-from rove.world.runs.differences import ChangeDetector
 from rove.world.runs.state import (
+    ChangeDetector,
     Clients,
     Entities,
     EntityKind,

@@ -1,9 +1,9 @@
-"""Traffic lights: which lanes have green, and a subscriber's say in it.
+"""Traffic lights: which lanes have green, and commands that change it.
 
-A light goes through its phases in a circle. Between two phases the lanes that lose their green have
-yellow for as long as somebody at the limit needs who can no longer stop; so whoever wants a phase
-(`set_phase`) gets it safely, not at once. Lights change rarely: a tick looks at one array and
-touches only those that are due, some microseconds for a city.
+A light goes through its phases in turn. Between two phases the lanes that lose their green have
+yellow for as long as a car at the speed limit needs that can no longer stop. So a phase that was
+requested (`set_phase`) comes safely, not at once. Lights change rarely: a tick looks at one array
+and touches only those that are due, some microseconds for a city.
 """
 
 from __future__ import annotations

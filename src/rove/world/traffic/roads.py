@@ -89,7 +89,7 @@ class RoadGraph:
         """The lanes that lead to node n are node_lanes[node_starts[n] : node_starts[n + 1]]."""
 
     def lane_name(self, lane: int) -> str:
-        """How people are told of a lane."""
+        """The lane in an error message."""
         ends = self.roads.lanes[lane]
         return f"{lane} ({ends.from_node} to {ends.to_node})"
 

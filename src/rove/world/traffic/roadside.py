@@ -1,27 +1,33 @@
-"""What is published of traffic: by loops in the road, by cameras above it, by the cars themselves.
+"""What roads and vehicles publish, and a traffic centre that subscribes to it.
 
-The three kinds of source that a traffic centre has, each with its own view: a loop knows how many
-passed it and how long it was covered, but not who; a camera sees who is near and slow, at one
-moment; an on-board unit knows its own place and speed. Subscriptions bring them together, by area
-(`x` and `y` are in all of them) or by lane, and `rove.world.traffic.vehicles.Traffic.lights` lets
-their owners do something about it (see `rove.world.traffic.centre`).
+Traffic centres have three kinds of sources. A loop in the road counts the vehicles that pass it and
+how long it was covered, but cannot identify them. A camera counts the vehicles near it, and the
+slow ones, at one moment. An on-board unit has its own place and speed. Subscriptions combine them
+by area (all have `x` and `y`) or by lane.
 
     traffic/detector/NAME   count, occupancy (0 to 1), speed (m/s, if any passed), lane, x, y,
                             interval_s
     traffic/camera/NAME     vehicles, slow, x, y
     traffic/vehicle/NAME    x, y, speed, lane
 
-Costs what is due: 2 µs a feed, 0.2 ms of processor time a tick for 5,000 vehicles and 190 loops.
+The centre closes the loop of a traffic application. Its rule is as simple as possible: of the
+phases of a light it chooses the one whose lanes are most covered by waiting cars, if the difference
+to the present phase is clear, and not too often. Better rules exist; this one shows that the
+notifications of a subscription are enough to control the lights.
+
+A feed costs 2 µs: 0.2 ms of processor time a tick for 5,000 vehicles and 190 loops. The centre
+costs one subscription for each light and its notifications.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
-from rove.world.feeds.audiences import FeedPublication, Timetable
+from rove.world.feeds.audiences import Audience, AudienceNotifications, FeedPublication, Timetable
 from rove.world.runs.state import Entities, Longs
+from rove.world.traffic.lights import Lights
 from rove.world.traffic.vehicles import Traffic
 
 SLOW_MPS: Final = 3.0
@@ -114,3 +120,54 @@ class Roadside:
             )
             for number, x, y, speed, lane in columns
         ]
+
+
+AROUND_M: Final = 150.0
+CLEARLY: Final = 0.2
+"""By how much more another phase's lanes must be covered."""
+GREEN_S_MIN: Final = 10.0
+
+
+class TrafficCentre:
+    """Changes phases of lights by what their surroundings publish."""
+
+    def __init__(self, traffic: Traffic, at: float = 0.0, *, around_m: float = AROUND_M) -> None:
+        self._lights: Lights = traffic.lights
+        self._covered = np.zeros(len(traffic.roads.lanes))
+        """How much of the time the loops of each lane were covered, as last heard."""
+        self._names = self._lights.names()
+        self._not_before = np.full(len(self._names), at)
+        self.commands = 0
+        """How often it has set a phase."""
+        self.audience = Audience("traffic centre")
+        for light in traffic.roads.roads.lights:
+            x, y = traffic.roads.nodes[light.node].tolist()
+            area = (
+                f"x BETWEEN {x - around_m} AND {x + around_m} "
+                f"AND y BETWEEN {y - around_m} AND {y + around_m}"
+            )
+            self.audience.subscribe("traffic/detector/+", area, at)
+
+    def hear(self, told: AudienceNotifications, at: float) -> None:
+        """What the audience was told of in a tick; subscription n is that of light n."""
+        heard: dict[int, None] = {}
+        for one in told:
+            lane = cast(int, one.feed.attributes["lane"])
+            self._covered[lane] = cast(float, one.feed.attributes["occupancy"])
+            heard[one.subscription] = None
+        for number in heard:
+            if at >= self._not_before[number]:
+                self._judge(number, at)
+
+    def _judge(self, number: int, at: float) -> None:
+        name = self._names[number]
+        greens = self._lights.has_green(name)
+        waiting = [
+            max((float(self._covered[lane]) for lane in some), default=0.0) for some in greens
+        ]
+        shown = int(self._lights.phase[number])
+        best = int(np.argmax(waiting))
+        if best != shown and waiting[best] > waiting[shown] + CLEARLY:
+            self._lights.set_phase(name, best, at)
+            self._not_before[number] = at + GREEN_S_MIN
+            self.commands += 1

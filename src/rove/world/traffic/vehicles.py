@@ -1,17 +1,16 @@
 """Vehicles on the roads of a map: they drive, queue at lights, park, and set out again.
 
-Traffic is a world's population like any other: vehicles are entities, and a tick gives which of
-them changed. Inside, a vehicle is a place on a lane and a speed; what moves it is compiled
-(`rove.world.traffic.vehicle_kernels`, which also says which car-following model, and why there are
-neither collisions nor deadlocks). Cellular automata were considered: they are simpler, but their
-cars jump by whole cells, and a subscription that follows a car wants to know where it is.
+Vehicles are entities of a world like any other, and a tick reports which of them changed. Inside, a
+vehicle is a place on a lane and a speed, advanced by compiled code
+(`rove.world.traffic.vehicle_kernels`, which also explains the car-following model, and why there
+are neither collisions nor deadlocks). Cellular automata were considered: they are simpler, but
+their cars jump by whole cells, and a subscription that follows a car needs its place.
 
-A vehicle that is not on the road is parked: it stands, in a garage, at the place of the lane where
-its last trip ended or where the world began for it. How many set out depends on the time of the
-day (`demand`). So the number of vehicles never changes, and the number of those on the road has a
-rush hour.
+A vehicle that is not on the road is parked where its last trip ended or where it was created. How
+many set out depends on the time of day (`demand`). So the number of vehicles is constant, and the
+number on the road has a rush hour.
 
-A tick of 5,000 vehicles on the road takes 0.9 ms of processor time, lights and all.
+A tick of 5,000 vehicles on the road takes 0.9 ms of processor time, lights included.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ function Result({ app, answer, left, right, is_table, asked }) {
   const sideOf = ({ id, engine }) => `${id}/${engine}`;
   const is_other = data !== null && (sideOf(data.left) !== left.side || sideOf(data.right) !== right.side);
   if (is_loading || data === null || is_other) return html`<${Loading} what="Comparing" />`;
-  if (sorted.length === 0) return html`<${Empty} title="Nothing was recorded of both" />`;
+  if (sorted.length === 0) return html`<${Empty} title="No metric was recorded for both" />`;
   const told = sorted.filter(isTold);
   return html`<p class="compare-lead" role="status">
       ${told.length > 0 ? sentenceOf(told[0], left.name, right.name) : nothingTold(sorted, left.name, right.name)}

@@ -9,7 +9,7 @@ import { Toggle, useCell, useStored } from "../ui.js";
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { commonStart, completed, recalled, remembered } from "./completion.js";
 import { createLog } from "./log.js";
-import { StageButtons } from "./stage.js";
+import { WorldControls } from "./world_controls.js";
 
 const FRESH = { at: 0, draft: "" };
 
@@ -23,7 +23,7 @@ export function Console({ app }) {
     <header class="console-head">
       <h2 id="console-title"><button type="button" class="console-title" aria-expanded=${is_open ? "true" : "false"} aria-controls="console-body" onClick=${() => setOpen(!is_open)}>
         <svg viewBox="0 0 12 12" width="10" height="10" aria-hidden="true"><path d=${is_open ? "M1 4l5 5 5-5" : "M4 1l5 5-5 5"} fill="none" stroke="currentColor" stroke-width="2" /></svg>Console</button></h2>
-      <${StageButtons} app=${app} />
+      <${WorldControls} app=${app} />
       ${is_open && html`<div class="console-options"><${Toggle} label="Notes" checked=${has_notes} onChange=${setNotes} />
         <button type="button" class="button small ghost" onClick=${log.clear}>Clear</button></div>`}
     </header>
@@ -34,7 +34,7 @@ export function Console({ app }) {
   </section>`;
 }
 
-/** What was said; stays at the end unless somebody has scrolled back. */
+/** Console output; stays at the end unless somebody has scrolled back. */
 function Lines({ log, has_notes }) {
   const lines = useCell(log.lines);
   const box = useRef(null);
@@ -46,7 +46,7 @@ function Lines({ log, has_notes }) {
     is_atEnd.current = at.scrollHeight - at.scrollTop - at.clientHeight < 24;
   };
   const shown = has_notes ? lines : lines.filter(({ kind }) => kind !== "note");
-  return html`<div class="console-log" role="log" aria-live="polite" aria-label="What was said" tabindex="0" ref=${box} onScroll=${scrolled}>
+  return html`<div class="console-log" role="log" aria-live="polite" aria-label="Console output" tabindex="0" ref=${box} onScroll=${scrolled}>
     ${shown.length === 0 && html`<p class="quiet">Say something to the world: <code>gather 50 at 120 80</code>, <code>engine area</code>, <code>help</code>.</p>`}
     ${shown.map((line) => html`<div key=${line.key} class=${`console-line is-${line.kind}`}>
       <time class="console-time" datetime=${line.when.toISOString()}>${line.when.toLocaleTimeString("en-GB")}</time>

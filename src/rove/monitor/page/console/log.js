@@ -1,5 +1,5 @@
 /**
- * What was said and what came back, and what happened in the world meanwhile.
+ * Console output and what came back, and what happened in the world meanwhile.
  *
  * Kept apart from what draws it: whatever is said anywhere on the page (a click on the map is a
  * command too) and notes of the server end up here, in order. The newest few hundred are kept.

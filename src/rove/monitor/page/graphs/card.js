@@ -114,7 +114,7 @@ function Body({ app, spec, title, history, drawing, is_moving, children }) {
   if (history.status === "error") return html`<${ErrorNote} error=${history.error} retry=${history.again} />`;
   const is_world = spec.metrics.every((metric) => figureOf(metric));
   const is_waiting = is_moving && (is_world ? app.parts.world : app.parts.broker);
-  return html`<${Empty} title=${is_waiting ? "Waiting for the first samples" : "Nothing was recorded in this period"} />`;
+  return html`<${Empty} title=${is_waiting ? "Waiting for the first samples" : "No data in this period"} />`;
 }
 
 /** What has come while the page was open; of the broker only where the database knows nothing. */

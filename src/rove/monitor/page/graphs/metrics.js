@@ -108,7 +108,7 @@ const KNOWN = {
     about: "Replicas that are older than their engine promises.",
   },
   rove_world_extra_s_total: {
-    title: "Replicas that nobody needs",
+    title: "Extra replicas",
     unit: "replica-s/s",
     counted: "superfluous replicas",
     verb: "has",

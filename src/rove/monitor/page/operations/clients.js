@@ -6,8 +6,8 @@
  */
 import { Table, count, useAnswer } from "../ui.js";
 import { html, useState } from "../vendor/preact.js";
-import { AskedPanel, EVERY_S } from "./asked.js";
-import { ageText, agoText, bytesText } from "./words.js";
+import { AnswerPanel, EVERY_S } from "./answer_panel.js";
+import { ageText, agoText, bytesText } from "./units.js";
 
 const PAGE_ROWS = 200;
 
@@ -54,9 +54,9 @@ function number(key, title) {
 export function Clients({ app }) {
   const [pages, setPages] = useState([0]);
   const answer = useAnswer(app, "/api/broker/clients", { after: pages.at(-1), limit: PAGE_ROWS }, { every_s: EVERY_S });
-  return html`<${AskedPanel} title="Clients" class="is-wide" answer=${answer}>
+  return html`<${AnswerPanel} title="Clients" class="is-wide" answer=${answer}>
     ${(data) => html`<${Table} caption="Sessions of clients" columns=${CLIENT_COLUMNS} rows=${data.items}
-        rowKey=${(row) => String(row.number)} page_rows=${PAGE_ROWS} empty="Nobody is connected, and nobody is away" />
+        rowKey=${(row) => String(row.number)} page_rows=${PAGE_ROWS} empty="No clients" />
       <${PageButtons} pages=${pages} setPages=${setPages} next=${data.next} what="clients" />`}
   <//>`;
 }
@@ -77,17 +77,17 @@ export function PageButtons({ pages, setPages, next, what }) {
 /** @param {{app: import("../app.js").App}} props */
 export function Queues({ app }) {
   const answer = useAnswer(app, "/api/broker/queues", { limit: PAGE_ROWS }, { every_s: EVERY_S });
-  return html`<${AskedPanel} title="Queues" answer=${answer} note="the longest first">
+  return html`<${AnswerPanel} title="Queues" answer=${answer} note="the longest first">
     ${(data) => html`<${Table} caption="What waits for whom" columns=${QUEUE_COLUMNS} rows=${data.items}
-      rowKey=${(row) => row.client} page_rows=${20} empty="Nothing waits for anybody" />`}
+      rowKey=${(row) => row.client} page_rows=${20} empty="No queued notifications" />`}
   <//>`;
 }
 
 /** @param {{app: import("../app.js").App}} props */
 export function SlowConsumers({ app }) {
   const answer = useAnswer(app, "/api/broker/slow", {}, { every_s: EVERY_S });
-  return html`<${AskedPanel} title="Slow consumers" answer=${answer}>
-    ${(data) => html`<${Table} caption="Who is slow, and why" columns=${SLOW_COLUMNS} rows=${data}
-      rowKey=${(row) => row.client} page_rows=${20} empty="Everybody keeps up" />`}
+  return html`<${AnswerPanel} title="Slow consumers" answer=${answer}>
+    ${(data) => html`<${Table} caption="Slow consumers and reasons" columns=${SLOW_COLUMNS} rows=${data}
+      rowKey=${(row) => row.client} page_rows=${20} empty="No slow consumers" />`}
   <//>`;
 }

@@ -7,7 +7,7 @@
  */
 import { ErrorNote, Loading, Panel } from "../ui.js";
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
-import { agoText } from "./words.js";
+import { agoText } from "./units.js";
 
 const MARKS = new Map([
   [true, { sign: "✔", word: "yes", class: "is-yes" }],

@@ -3,8 +3,8 @@
  */
 import { Table, count, useAnswer } from "../ui.js";
 import { html } from "../vendor/preact.js";
-import { AskedPanel, EVERY_S } from "./asked.js";
-import { ageText, agoText, rateText } from "./words.js";
+import { AnswerPanel, EVERY_S } from "./answer_panel.js";
+import { ageText, agoText, rateText } from "./units.js";
 
 const STATES = { failed: "✘ failed", killed: "✘ killed", running: "✔ running", done: "✔ done" };
 
@@ -38,7 +38,7 @@ function Progress({ row }) {
 /** @param {{app: import("../app.js").App}} props */
 export function Jobs({ app }) {
   const answer = useAnswer(app, "/api/jobs", {}, { every_s: EVERY_S });
-  return html`<${AskedPanel} title="Pipeline jobs" class="is-wide" answer=${answer} loading="Reading the jobs">
+  return html`<${AnswerPanel} title="Pipeline jobs" class="is-wide" answer=${answer} loading="Reading the jobs">
     ${(data) => html`<${Table} caption="Jobs of the pipeline" columns=${JOB_COLUMNS} rows=${data} rowKey=${(row) => row.job}
       empty="No job has run yet" />`}
   <//>`;
@@ -53,8 +53,8 @@ const CHANNEL_COLUMNS = [
 /** @param {{app: import("../app.js").App}} props */
 export function Channels({ app }) {
   const answer = useAnswer(app, "/api/broker/channels", {}, { every_s: 10 });
-  return html`<${AskedPanel} title="Channels" answer=${answer}>
-    ${(data) => html`<${Table} caption="What is kept" columns=${CHANNEL_COLUMNS} rows=${data.items} rowKey=${(row) => row.name}
+  return html`<${AnswerPanel} title="Channels" answer=${answer}>
+    ${(data) => html`<${Table} caption="Channels" columns=${CHANNEL_COLUMNS} rows=${data.items} rowKey=${(row) => row.name}
       empty="No channel keeps anything" />`}
   <//>`;
 }

@@ -6,8 +6,8 @@
  */
 import { Table, announce, count } from "../ui.js";
 import { html, useState } from "../vendor/preact.js";
-import { AskedPanel, timeOfDay } from "./asked.js";
-import { ageText, rateText } from "./words.js";
+import { AnswerPanel, timeOfDay } from "./answer_panel.js";
+import { ageText, rateText } from "./units.js";
 
 const LAYOUTS = ["partitioned", "replicated", "hierarchical"];
 const ROWS = 10;
@@ -61,12 +61,12 @@ export function Matchers({ app, answer }) {
   const view = answer.data;
   const note = view && `${view.layout}${view.is_reconfiguring ? ", being rearranged" : ""}`;
   const actions = view && app.may_change && html`<${Rearrange} app=${app} view=${view} again=${answer.again} />`;
-  return html`<${AskedPanel} title="Matchers" class="is-wide" answer=${answer} note=${note} actions=${actions}>
-    ${(data) => html`<${Table} caption="Who matches" columns=${MATCHER_COLUMNS} rows=${data.matchers} rowKey=${(row) => String(row.number)}
+  return html`<${AnswerPanel} title="Matchers" class="is-wide" answer=${answer} note=${note} actions=${actions}>
+    ${(data) => html`<${Table} caption="Matchers" columns=${MATCHER_COLUMNS} rows=${data.matchers} rowKey=${(row) => String(row.number)}
         empty="Nobody matches" />
       <h3 class="ops-past">Rearranged</h3>
       <${Table} caption="What was rearranged, the newest first" columns=${PAST_COLUMNS} rows=${[...data.reconfigurations].reverse()}
-        rowKey=${(row) => `${row.at} ${row.kind}`} page_rows=${ROWS} empty="Nothing was rearranged yet" />`}
+        rowKey=${(row) => `${row.at} ${row.kind}`} page_rows=${ROWS} empty="No rearrangements yet" />`}
   <//>`;
 }
 

@@ -7,9 +7,9 @@
  */
 import { ErrorNote, Loading, Table, count, useAnswer } from "../ui.js";
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
-import { AskedPanel, EVERY_S } from "./asked.js";
+import { AnswerPanel, EVERY_S } from "./answer_panel.js";
 import { Figures, useRates } from "./summary.js";
-import { ageText, agoText, bytesText, rateText } from "./words.js";
+import { ageText, agoText, bytesText, rateText } from "./units.js";
 
 const FETCHED = 1000;
 const PAGE_ROWS = 15;
@@ -131,7 +131,7 @@ export function Policies({ app }) {
     <input id="ops-search-policies" type="search" class="input" placeholder="Client, topic or trouble" value=${text} onInput=${change} />
   </form>`;
   const note = answer.data && (answer.data.isolation === "process" ? "in worker processes only" : null);
-  return html`<${AskedPanel} title="Policies" class="is-wide" answer=${answer} note=${note} actions=${search}>
+  return html`<${AnswerPanel} title="Policies" class="is-wide" answer=${answer} note=${note} actions=${search}>
     ${(view) => {
       const found = view.policies.filter(fits).sort((a, b) => Math.max(0, leftOf(b)) - Math.max(0, leftOf(a)));
       return html`<${Figures} figures=${FIGURES} now=${view} rate=${rate} />
@@ -142,7 +142,7 @@ export function Policies({ app }) {
             <button type="button" class="link" disabled=${!wanted} onClick=${() => setClient(text.trim())}>Ask for the client of this name</button>`}
         </p>
         <${Table} caption="Policies at work" columns=${columns} rows=${found} rowKey=${keyOf} page_rows=${PAGE_ROWS}
-          selectedKey=${chosen === null ? "" : keyOf(chosen)} empty=${wanted ? "No policy fits" : "Nobody has a policy"} />
+          selectedKey=${chosen === null ? "" : keyOf(chosen)} empty=${wanted ? "No policy matches" : "No policies"} />
         ${chosen !== null && html`<${Chosen} key=${keyOf(chosen)} app=${app} chosen=${chosen} onClose=${close} />`}`;
     }}
   <//>`;

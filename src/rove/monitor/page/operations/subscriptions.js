@@ -6,9 +6,9 @@
  */
 import { Table, count, useAnswer } from "../ui.js";
 import { html, useMemo, useState } from "../vendor/preact.js";
-import { AskedPanel, EVERY_S } from "./asked.js";
+import { AnswerPanel, EVERY_S } from "./answer_panel.js";
 import { PageButtons } from "./clients.js";
-import { agoText } from "./words.js";
+import { agoText } from "./units.js";
 
 const FETCHED = 1000;
 const PAGE_ROWS = 15;
@@ -60,15 +60,15 @@ export function Subscriptions({ app, onExplain }) {
       ${Object.entries(PLACES).map(([key, { label }]) => html`<option key=${key} value=${key}>${label}</option>`)}
     </select>
   </form>`;
-  return html`<${AskedPanel} title="Subscriptions" class="is-wide" answer=${answer} actions=${search}>
+  return html`<${AnswerPanel} title="Subscriptions" class="is-wide" answer=${answer} actions=${search}>
     ${(data) => {
       const found = data.items.filter(fits);
       const is_part = data.next !== null || pages.length > 1;
       return html`<p class="ops-found" role="status">
           ${wanted ? `${count(found.length)} of ${count(data.items.length)} fit` : `${count(data.items.length)} subscriptions`}${is_part ? " on this page" : ""}
         </p>
-        <${Table} caption="Who wants what" columns=${columns} rows=${found} rowKey=${(row) => String(row.number)}
-          page_rows=${PAGE_ROWS} empty=${wanted ? "No subscription fits" : "Nobody has subscribed"} />
+        <${Table} caption="Subscriptions" columns=${columns} rows=${found} rowKey=${(row) => String(row.number)}
+          page_rows=${PAGE_ROWS} empty=${wanted ? "No subscription matches" : "No subscriptions"} />
         <${PageButtons} pages=${pages} setPages=${setPages} next=${data.next} what="subscriptions of the broker" />`;
     }}
   <//>`;

@@ -7,8 +7,8 @@
 import { count, useAnswer } from "../ui.js";
 import { html, useRef } from "../vendor/preact.js";
 import { shortValue } from "../graphs/metrics.js";
-import { AskedPanel, EVERY_S } from "./asked.js";
-import { ageText, bytesText, rateText } from "./words.js";
+import { AnswerPanel, EVERY_S } from "./answer_panel.js";
+import { ageText, bytesText, rateText } from "./units.js";
 
 const DROPPED = ["slow", "overflow", "expired", "size", "away", "session"].map(
   (why) => `rove_notifications_dropped_${why}_total`,
@@ -69,7 +69,7 @@ export function Summary({ app }) {
   const health = useAnswer(app, "/api/broker/health", {}, { every_s: EVERY_S });
   const metrics = useAnswer(app, "/api/broker/metrics", {}, { every_s: EVERY_S });
   const rate = useRates(metrics.data);
-  return html`<${AskedPanel} title="Broker" class="is-wide" answer=${metrics} note=${html`<${Health} health=${health} />`}>
+  return html`<${AnswerPanel} title="Broker" class="is-wide" answer=${metrics} note=${html`<${Health} health=${health} />`}>
     ${(now) => html`<${Figures} figures=${FIGURES} now=${now} rate=${rate} />`}
   <//>`;
 }

@@ -8,9 +8,9 @@
  */
 import { Empty, Panel, count, useAnswer, useCell } from "../ui.js";
 import { html, useState } from "../vendor/preact.js";
-import { EVERY_S, timeOfDay } from "./asked.js";
+import { EVERY_S, timeOfDay } from "./answer_panel.js";
 import { notesOf } from "./matchers.js";
-import { ageText } from "./words.js";
+import { ageText } from "./units.js";
 
 const KINDS = {
   engine: { label: "Engines", sign: "⇄" },
@@ -49,7 +49,7 @@ export function Timeline({ app, matchers }) {
     </select>`;
   return html`<${Panel} title="Timeline" class="ops-panel" actions=${choice}>
     ${shown.length === 0
-      ? html`<${Empty} title="Nothing has happened yet" />`
+      ? html`<${Empty} title="No events yet" />`
       : html`<ol class="ops-timeline" tabindex="0" aria-label="Events, the newest first">
           ${shown.map(
             (note) => html`<li key=${keyOf(note)} class=${`is-${note.kind in KINDS ? note.kind : "other"}`}>

@@ -7,7 +7,7 @@
  */
 import { useAnswer } from "../ui.js";
 import { html, useState } from "../vendor/preact.js";
-import { EVERY_S } from "./asked.js";
+import { EVERY_S } from "./answer_panel.js";
 import { Clients, Queues, SlowConsumers } from "./clients.js";
 import { Explain } from "./explain.js";
 import { Channels, Jobs } from "./jobs.js";

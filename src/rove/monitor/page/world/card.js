@@ -39,7 +39,7 @@ export function Card({ app, model, name, hidden, setHidden, is_following, setFol
 /** Nobody is selected: what this world is, and what one can do. */
 function About({ document }) {
   const { about, map, entities, seed } = document;
-  return html`<${Panel} title="Nobody selected" class="side-panel">
+  return html`<${Panel} title="Nothing selected" class="side-panel">
     <p>${about}</p>
     <dl class="figures about-facts">
       <div><dt>Map</dt><dd>${map.name}</dd></div>
@@ -47,7 +47,7 @@ function About({ document }) {
       <div><dt>Inhabitants</dt><dd>${count(entities.names.length)}</dd></div>
       <div><dt>Seed</dt><dd>${seed}</dd></div>
     </dl>
-    <p class="quiet">Click somebody on the map, or search for a name, to see what they listen to with each engine.</p>
+    <p class="quiet">Click an entity on the map, or search for its name, to see its interest with each engine.</p>
   <//>`;
 }
 
@@ -81,7 +81,7 @@ function Listening({ app, model, hidden, setHidden }) {
   const state = useCell(app.cells.state);
   if (message === null) return null;
   const engines = Object.entries(message.engines);
-  if (engines.length === 0) return html`<p class="quiet">Nobody plays it: it listens to nothing.</p>`;
+  if (engines.length === 0) return html`<p class="quiet">It has no client, so it has no subscriptions.</p>`;
   const flip = (name) => {
     const next = new Set(hidden);
     if (!next.delete(name)) next.add(name);
@@ -90,7 +90,7 @@ function Listening({ app, model, hidden, setHidden }) {
   const columns = COLUMNS.filter(([key]) => engines.some(([, heard]) => heard[key]?.length));
   return html`<table class="listening">
     <caption>Listens to</caption>
-    <thead><tr><th scope="col">Engine</th>${columns.map(([key, title]) => html`<th key=${key} scope="col" class="number">${title}</th>`)}<th scope="col" class="number" title="From the middle of what is subscribed to, to where it really is">Off by</th></tr></thead>
+    <thead><tr><th scope="col">Engine</th>${columns.map(([key, title]) => html`<th key=${key} scope="col" class="number">${title}</th>`)}<th scope="col" class="number" title="Distance from the centre of its subscription to its real place">Off by</th></tr></thead>
     <tbody>
       ${engines.map(([name, heard]) => html`<tr key=${name}>
         <th scope="row"><label class="engine-choice" title="Draw on the map">

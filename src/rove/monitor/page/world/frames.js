@@ -1,6 +1,6 @@
 /**
  * The binary messages of the live connection, as views into their own memory: nothing is copied.
- * What stands where is described in the server's `rove.monitor.frames`.
+ * What stands where is described in the server's `rove.monitor.motion_frames`.
  */
 
 export const WHOLE = 1;

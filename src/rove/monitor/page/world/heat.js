@@ -59,7 +59,7 @@ export function HeatLegend({ answer, attribute, setAttribute }) {
   const { data, error } = answer;
   if (error) return html`<p class="refusal">${error.message}</p>`;
   if (!data) return html`<p class="quiet">Reading the sensors…</p>`;
-  if (data.attributes.length === 0) return html`<p class="quiet">No sensor of this world has said anything yet.</p>`;
+  if (data.attributes.length === 0) return html`<p class="quiet">No sensor of this world has published a reading yet.</p>`;
   return html`<div class="heat">
     <label class="heat-choice"><span>Reading</span>
       <select class="select" value=${data.attribute ?? attribute} onChange=${(event) => setAttribute(event.currentTarget.value)}>

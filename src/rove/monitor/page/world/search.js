@@ -1,5 +1,5 @@
 /**
- * Find somebody by name: a box with a list of those whose names begin with, or else contain, what
+ * Find an entity by name: a box with a list of those whose names begin with, or else contain, what
  * is typed. The pattern is the combobox of the ARIA practices: the focus stays in the box.
  */
 import { html, useMemo, useState } from "../vendor/preact.js";
@@ -53,7 +53,7 @@ export function Search({ model, onPick }) {
     }
   };
   return html`<div class="search">
-    <input class="input" type="text" role="combobox" aria-label="Find somebody by name" placeholder="Find by name"
+    <input class="input" type="text" role="combobox" aria-label="Find an entity by name" placeholder="Find by name"
       autocomplete="off" spellcheck=${false} value=${text} aria-expanded=${is_shown ? "true" : "false"} aria-controls="search-list" aria-autocomplete="list"
       aria-activedescendant=${is_shown ? `search-${at}` : undefined}
       onInput=${(event) => { setText(event.currentTarget.value); setAt(0); setOpen(true); }}
@@ -64,6 +64,6 @@ export function Search({ model, onPick }) {
         <${KindMark} kind=${model.document.entities.kinds[model.numbers.get(name)]} /> ${name}
       </li>`)}
     </ul>
-    ${text.trim() !== "" && found.length === 0 && html`<p class="quiet search-none" role="status">Nobody is called that.</p>`}
+    ${text.trim() !== "" && found.length === 0 && html`<p class="quiet search-none" role="status">No entity has that name.</p>`}
   </div>`;
 }

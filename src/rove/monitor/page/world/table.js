@@ -27,8 +27,8 @@ export function WorldTable({ app, model, selected }) {
       </label>
       <p class="quiet" role="status">${count(rows.length)} of ${count(model.names.length)}</p>
     </div>
-    <${Table} caption="Everybody in the world" columns=${columns} rows=${rows} rowKey=${(row) => row.name} page_rows=${50}
-      empty="Nobody fits the filter" selectedKey=${selected} />
+    <${Table} caption="All entities of the world" columns=${columns} rows=${rows} rowKey=${(row) => row.name} page_rows=${50}
+      empty="No entity matches the filter" selectedKey=${selected} />
   </div>`;
 }
 

@@ -17,7 +17,7 @@ export function WorldView({ app }) {
   const world = useCell(app.cells.world);
   if (world.status === "error") return html`<${ErrorNote} title="The world cannot be shown" error=${world.error} retry=${app.fetchWorld} />`;
   if (world.status !== "ready") return html`<${Loading} what="Waiting for the world" />`;
-  if (world.document.entities.names.length === 0) return html`<${Empty} title="Nobody lives in this world" />`;
+  if (world.document.entities.names.length === 0) return html`<${Empty} title="This world has no entities" />`;
   return html`<${World} key=${world.document.run} app=${app} document=${world.document} />`;
 }
 
