@@ -48,6 +48,8 @@ class BrokerSettings(msgspec.Struct, frozen=True):
     """Whether `topic?text` of 3.1.1 clients is a topic filter and a filter expression."""
     report_s: float = 30.0
     """How often devices are to report."""
+    name: str = ""
+    """Of this broker in its network; empty: it is in none, and no other broker may join."""
 
 
 class TurnOutput(msgspec.Struct):
@@ -60,6 +62,9 @@ class TurnOutput(msgspec.Struct):
     commit: int
     authentications: list[tuple[Link, Connect]]
     """Authenticate these, then call `identified`."""
+    upgrades: list[Link]
+    """Brokers that have joined: after what is in `out`, their connections are links of the network.
+    """
     notes: list[Note]
     routed: list[tuple[float, int]]
     """Batches that were routed in this turn: when the first publication came, and their number."""
