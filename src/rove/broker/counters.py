@@ -18,7 +18,7 @@ class BrokerCounters:
         "connections_refused": "CONNECT packets that were refused",
         "packets_malformed": "connections that were closed for what they sent",
         "publications_received": "publications taken from clients",
-        "publications_forwarded_here": "publications taken from other brokers",
+        "forwards_received": "publications taken from other brokers",
         "forwards_unmatched": "publications of other brokers that matched nothing here",
         "publications_refused": "publications refused (access, quota, size)",
         "publications_unmatched": "publications that nobody wanted",
@@ -56,7 +56,7 @@ class BrokerCounters:
     connections_refused: int
     packets_malformed: int
     publications_received: int
-    publications_forwarded_here: int
+    forwards_received: int
     forwards_unmatched: int
     publications_refused: int
     publications_unmatched: int

@@ -33,7 +33,7 @@ from rove.broker.limits import GIB, MIB
 from rove.errors import RoveError
 from rove.serve import tls
 from rove.serve.config import ListenerAddress, check, find_problems, listeners, load_access
-from rove.serve.disk.commits import FILE_NAME as COMMITS_NAME
+from rove.serve.disk.commit_record import FILE_NAME as COMMITS_NAME
 from rove.serve.disk.data_folder import FILE_NAME, DatabaseReader, StoreError, opened_to_read
 from rove.serve.server import settings_of, take_up
 from rove.serve.settings import Config, PolicySettings

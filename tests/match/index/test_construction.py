@@ -16,7 +16,7 @@ from rove.lang.partial_evaluation import at_moment
 from rove.match import Matcher
 from rove.match.conditions.row_compiler import rows_of
 from rove.match.index import construction, layout
-from rove.match.index.construction import Times, built, extremes
+from rove.match.index.construction import built
 from rove.match.index.layout import WIDTH, section
 from rove.match.index.rows import Floats, IndexRow, from_boxes, from_rows
 from rove.match.index.search_kernels import find
@@ -250,26 +250,6 @@ def test_boxes_that_move_alike_have_lines_and_inner_columns() -> None:
     rows.check(segment, [{"x": x} for x in (-1, 0, 2.5, 70, 74, 75)], [0.0] * 6)
 
 
-def test_the_horizon_is_as_long_as_boxes_take_to_grow_a_little(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(construction, "_GROWTH", 0.1)
-    ids, zero = np.arange(3), np.zeros((1, 3))
-
-    def horizon(width: float, speed: float, now: float = 5.0) -> tuple[float, float]:
-        rows = from_boxes(ids, [0], zero, zero + width, zero + speed)
-        segment = Segment(built(rows, now, indexed=True), rows.strings)
-        return segment.begins_at, segment.ends_at
-
-    assert horizon(200.0, 10.0) == (5.0, 7.0)
-    assert horizon(200.0, 1e9) == (5.0, 5.1)
-    assert horizon(200.0, 1e-9) == (5.0, 3605.0)
-    assert horizon(0.0, 1.0) == (5.0, 15.0)
-    assert horizon(200.0, 10.0, float("-inf")) == (0.0, 2.0)
-    still = from_boxes(ids, [0], zero, zero + 1)
-    assert Segment(built(still, 5.0, indexed=True), {}).ends_at == float("inf")
-
-
 @pytest.mark.parametrize("name", ["W1", "W2", "W3", "W4"])
 def test_several_levels(name: str) -> None:
     boxes, events = workload(name, 5_000, 6)  # type: ignore[arg-type]
@@ -370,19 +350,6 @@ def test_they_are_where_they_are_at_the_moment(
         ids = found.subscriptions[ends[number] : ends[number + 1]]
         assert np.array_equal(np.sort(ids), np.sort(scan.match(one, at)))
         assert number < 200 or number - 200 in ids
-
-
-def test_the_ends_of_the_horizon_give_the_extremes() -> None:
-    rows = from_boxes(
-        np.arange(2),
-        [0],
-        np.array([[0.0, 5.0]]),
-        np.array([[1.0, 6.0]]),
-        np.array([[2.0, -1.0]]),
-    )
-    least, most = extremes(rows, Times(1.0, 4.0))
-    assert least.tolist() == [2.0, 3.0, 1.0, 2.0]
-    assert most.tolist() == [8.0, 9.0, 4.0, 5.0]
 
 
 @pytest.mark.parametrize(

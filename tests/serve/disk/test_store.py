@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from rove.broker.storage.journal import INTEGER_TABLES, TABLES, Changes, Key
 from rove.broker.storage.records import LogRow, encoded
 from rove.errors import RoveError
-from rove.serve.disk import commits
+from rove.serve.disk import commit_record
 from rove.serve.disk import store as store_module
 from rove.serve.disk.data_folder import FILE_NAME, StoreError
 from rove.serve.disk.store import Durability, Store, Writer
@@ -459,7 +459,7 @@ def test_what_could_not_be_recorded_is_not_acknowledged(store: Store) -> None:
     broken._file = handle
     assert writer.close(20)
     assert heard == [None]
-    told = commits.recorded(store.folder)
+    told = commit_record.recorded(store.folder)
     assert told is not None
     assert told.mark == store.mark
 

@@ -392,7 +392,7 @@ class PublishHandler:
     def forwarded(self, session: Session, link: Link, packet: Publish) -> None:
         """A publication has come from another broker."""
         context = self._context
-        context.counters.publications_forwarded_here += 1
+        context.counters.forwards_received += 1
         if packet.qos and not self._may_open(session, link, packet):
             return
         context.next_publication += 1

@@ -18,7 +18,8 @@ from rove.broker.sessions.session import PolicySlot, Session, Subscription
 from rove.broker.steps import Steps
 from rove.broker.subscriptions.expression_index import ExpressionIndex
 from rove.broker.subscriptions.interest import Interest
-from rove.broker.subscriptions.routes import Recipient, SharedGroup, TopicRoute
+from rove.broker.subscriptions.routes import Recipient, TopicRoute
+from rove.broker.subscriptions.shared_groups import SharedGroup
 from rove.lang.errors import LanguageError
 from rove.mqtt.topic_trees import FilterTree
 from rove.mqtt.topics import has_wildcards

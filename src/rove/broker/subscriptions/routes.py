@@ -17,6 +17,7 @@ import msgspec
 
 from rove.broker.publications.publication import Publication
 from rove.broker.sessions.session import Subscription
+from rove.broker.subscriptions.shared_groups import SharedGroup
 
 
 class Recipient:
@@ -51,25 +52,6 @@ class Recipient:
         if self.hears_itself or publisher != self.session.client_id:
             return self
         return self._of_its_own
-
-
-class SharedGroup:
-    """The members of a shared subscription: each publication goes to one of them."""
-
-    __slots__ = ("_turn", "members", "name")
-
-    def __init__(self, name: tuple[str, str]) -> None:
-        self.name = name
-        """The share name, and the topic filter."""
-        self.members: dict[Subscription, None] = {}
-        self._turn = 0
-
-    def pick(self, candidates: Sequence[Subscription]) -> Subscription:
-        """The next of some members in turn, a connected one if there is any."""
-        self._turn += 1
-        connected = [one for one in candidates if one.session.link is not None]
-        chosen = connected or candidates
-        return chosen[self._turn % len(chosen)]
 
 
 class TopicRoute(msgspec.Struct, frozen=True, eq=False):

@@ -29,8 +29,8 @@ from rove.base.files import (
 )
 from rove.broker.storage.journal import INTEGER_TABLES, TABLES, Key
 from rove.errors import RoveError
-from rove.serve.disk.commits import FILE_NAME as COMMITS_NAME
-from rove.serve.disk.commits import CommitCheck, Mark, check_commits, new_history
+from rove.serve.disk.commit_record import FILE_NAME as COMMITS_NAME
+from rove.serve.disk.commit_record import CommitCheck, Mark, check_commits, new_history
 
 SCHEMA_VERSION: Final = 2
 FILE_NAME: Final = "rove.db"

@@ -16,7 +16,7 @@ order of their positions and leave together. A row of 256 bytes takes 2 µs to s
 separate rows they took 6.
 
 Groups are numbered, and the number of the last one is also in a small file beside the database, so
-that a database that lost some of them is noticed (`rove.serve.disk.commits` says why and how).
+that a database that lost some of them is noticed (see `rove.serve.disk.commit_record`).
 
 Texts are keys of tables WITHOUT ROWID: as fast to insert into, twice as fast to delete from.
 Other embedded stores were considered: in groups the flush is what costs, and it is the same.
@@ -46,7 +46,7 @@ import msgspec
 
 from rove.base.files import FOLDER_MODES, remove_unfinished
 from rove.broker.storage.journal import TABLES, Changes, Key
-from rove.serve.disk.commits import Commits, Mark, new_history
+from rove.serve.disk.commit_record import Commits, Mark, new_history
 from rove.serve.disk.data_folder import (
     FILE_NAME,
     FOREIGN_WAIT_S,

@@ -3,13 +3,13 @@
 SQLite's write-ahead log is a chain of checksums. A log that was cut or damaged in the middle is
 read up to the first bad frame, and the rest is dropped silently: for SQLite every crash looks like
 that. An old copy of the database that replaces the newer one is not noticed either. So each commit
-is numbered. The number is in the database, in the same transaction as
-the rows, and after the commit and before its acknowledgements it is written here. A database
-that has group N has all groups before it; a start compares the two numbers:
+is numbered. The number is in the database, in the same transaction as the rows. After the commit
+and before its acknowledgements it is written here. A database that has group N has all groups
+before it; a start compares the two numbers:
 
-    database ahead    a crash came between the two: nothing that was acknowledged is missing the
-    same          nothing is missing database behind   acknowledged groups are lost: the start is
-    refused, unless the loss is accepted
+    database ahead    a crash came between the two: nothing that was acknowledged is missing
+    equal             nothing is missing
+    database behind   acknowledged groups are lost: the start is refused, unless that is accepted
 
 A history is a random name. A new one begins with a new database and with each accepted loss: equal
 numbers of two histories mean nothing.

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from rove.broker.storage.journal import TABLES, Changes, Key
-from rove.serve.disk import commits
-from rove.serve.disk.commits import (
+from rove.serve.disk import commit_record
+from rove.serve.disk.commit_record import (
     FILE_NAME,
     SLOT_BYTES,
     Commits,
@@ -133,13 +133,13 @@ def test_only_the_machine_may_lose_what_was_not_flushed(
 ) -> None:
     write(tmp_path, 3, is_flushed=is_flushed)
     assert not check_commits(tmp_path, mark(2)).is_expected
-    monkeypatch.setattr(commits, "boot_id", lambda: b"f" * 16)
+    monkeypatch.setattr(commit_record, "boot_id", lambda: b"f" * 16)
     assert check_commits(tmp_path, mark(2)).is_expected is not is_flushed
 
 
 def test_a_system_without_starts_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "_BOOT_ID", Path("/nowhere"))
-    assert commits.boot_id() == bytes(16)
+    monkeypatch.setattr(commit_record, "_BOOT_ID", Path("/nowhere"))
+    assert commit_record.boot_id() == bytes(16)
 
 
 @pytest.fixture
@@ -386,7 +386,7 @@ def test_a_restart_of_the_machine_may_take_what_was_never_flushed(
     folder = copies.with_log(copies.log[: len(copies.log) // 2])
     with pytest.raises(LossError):
         Store.open(folder, "process")
-    monkeypatch.setattr(commits, "boot_id", lambda: b"another start...")
+    monkeypatch.setattr(commit_record, "boot_id", lambda: b"another start...")
     with Store.open(folder, "process") as store:
         assert store.mark.groups_lost > 0
     assert "acknowledged groups of changes" in caplog.text
