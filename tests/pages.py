@@ -236,7 +236,7 @@ class Running:
             time.sleep(0.02)
 
     def _await_notifications(self) -> None:
-        """Through several brokers they come some milliseconds later; the last line is of the end."""
+        """Through several brokers they come a little later; the last line is printed at the end."""
         deadline = time.monotonic() + ARRIVAL_S
         lines = self.command.printed.count("\n") - 1
         while self.written().count("\n") < lines and time.monotonic() < deadline:
