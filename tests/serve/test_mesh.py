@@ -60,9 +60,7 @@ class Network:
         return running
 
     def mesh(self, name: str) -> Mesh:
-        mesh = self.running[name].server.mesh
-        assert mesh is not None
-        return mesh
+        return _mesh(self.running[name].server)
 
     def url(self, name: str) -> str:
         return f"mqtt://127.0.0.1:{self.port(name)}"
@@ -77,7 +75,9 @@ class Network:
     def until_joined(self, *names: str) -> None:
         """Wait until each of these has a session with all others."""
         for name in names:
-            self.until(name, lambda server: _sessions(server) >= {*names} - {server.mesh.node.name})
+            self.until(
+                name, lambda server: _sessions(server) >= {*names} - {_mesh(server).node.name}
+            )
 
     def until_wants(self, name: str, at: str, topic_filter: str) -> None:
         """Wait until one broker has asked another for a topic filter."""
@@ -105,8 +105,7 @@ class Network:
         """Break all links of a broker."""
 
         def abort(server: Server) -> None:
-            assert server.mesh is not None
-            for connection in server.mesh._connections.values():
+            for connection in _mesh(server)._connections.values():
                 assert connection.transport is not None
                 connection.transport.abort()
 
@@ -118,6 +117,11 @@ class Network:
     def close(self) -> None:
         for name in list(self.running):
             self.stop(name)
+
+
+def _mesh(server: Server) -> Mesh:
+    assert server.mesh is not None
+    return server.mesh
 
 
 def _sessions(server: Server) -> set[str]:
@@ -224,7 +228,7 @@ def test_two_brokers_that_join_each_other_keep_one_link(network: Network) -> Non
     network.start("b1", "b2")
     network.start("b2", "b1")
     network.until_joined("b1", "b2")
-    network.until("b1", lambda server: len(server.mesh._connections) == 1)
+    network.until("b1", lambda server: len(_mesh(server)._connections) == 1)
     network.until("b1", lambda _: not network.dial("b1").trouble)
 
 
@@ -367,11 +371,11 @@ def test_a_broker_that_was_disconnected_stays_so_until_it_is_joined(network: Net
     network.start("b1")
     network.start("b2", "b1")
     network.until_joined("b1", "b2")
-    assert network.running["b1"].look(lambda server: server.mesh.disconnect("b2"))
+    assert network.running["b1"].look(lambda server: _mesh(server).disconnect("b2"))
     assert "b1 was told to disconnect from b2" in network.trouble("b2")
-    assert not network.running["b1"].look(lambda server: server.mesh.disconnect("b3"))
+    assert not network.running["b1"].look(lambda server: _mesh(server).disconnect("b3"))
     url = f"127.0.0.1:{network.port('b2')}"
-    network.running["b1"].look(lambda server: server.mesh.join(url))
+    network.running["b1"].look(lambda server: _mesh(server).join(url))
     network.until_joined("b1", "b2")
 
 
