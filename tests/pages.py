@@ -376,7 +376,7 @@ class Reader:
         """Run something in the background, and wait until it does its work."""
         if kind in ("broker", "monitor"):  # there is one at a time: a reader ends the one before
             replaced = ("monitor",) if kind == "monitor" else (kind, "subscriber", "monitor")
-            if "--name" not in command.text:  # those with a name are a network
+            if "--join" not in command.text:  # a broker of a network is beside the others
                 self._end([one for one in self.running if one.kind in replaced])
         before = _subscriptions() if kind == "subscriber" else 0
         running = Running(kind, command, self.logs)

@@ -15,8 +15,8 @@ import pytest
 import rove
 from rove.broker.access import Identity
 from rove.mqtt.encoder import encode
-from rove.mqtt.packets import V5, Connect
-from rove.serve.mesh import Dial, Mesh, _next_epoch, _packet_end
+from rove.mqtt.packets import V5, Connect, Filter, Publish, Subscribe
+from rove.serve.mesh import Dial, Mesh, _next_epoch, _packet_end, _publications_in
 from rove.serve.passwords import set_password
 from rove.serve.server import Server
 from rove.serve.settings import (
@@ -379,6 +379,53 @@ def test_a_broker_that_was_disconnected_stays_so_until_it_is_joined(network: Net
     network.until_joined("b1", "b2")
 
 
+def test_a_broker_that_leaves_another_is_not_joined_by_it(network: Network) -> None:
+    network.start("b1", "b2")
+    network.start("b2", "b1")
+    network.until_joined("b1", "b2")
+    assert network.running["b1"].look(lambda server: _mesh(server).disconnect("b2"))
+    assert "b1 was told to disconnect from b2" in network.trouble("b2")
+    network.until("b1", lambda server: not _mesh(server).dials and not _sessions(server))
+
+
+def test_the_network_over_http(network: Network) -> None:
+    first = network.start("b1")
+    second = network.start("b2")
+    assert second.post("/mesh/links", {"url": network.url("b1")}).status == 202
+    network.until_joined("b1", "b2")
+    run(subscribe_and_leave(network.url("b1"), "air/#", filter="NO2 > 40"))
+    network.until_wants("b1", "b2", "air/#")
+    run(publish(network.url("b2"), "air/zagreb", {"NO2": 41}, {"NO2": 39}))
+    network.until("b1", lambda server: server.shell.broker.counters.forwards_received == 1)
+    status = first.get("/mesh").json
+    (broker,), (link,) = status["brokers"], status["links"]
+    assert (status["name"], status["subscriptions"], status["asks_for"]) == ("b1", 1, 1)
+    assert (broker["name"], broker["is_connected"], broker["received"]) == ("b2", True, 1)
+    assert (link["name"], link["state"], link["outgoing"]) == ("b2", "joined", False)
+    status = second.get("/mesh").json
+    (broker,), (join,) = status["brokers"], status["joins"]
+    assert (broker["asks_for"], broker["sent"], broker["hops"]) == (1, 1, 1)
+    assert (join["state"], join["name"], join["trouble"]) == ("joined", "b1", "")
+    figures = second.get("/metrics").text.splitlines()
+    assert 'rove_mesh_sent_total{peer="b1"} 1.0' in figures
+    assert "rove_mesh_links 1" in figures
+    assert second.ask("DELETE", "/mesh/links/b1").json == {"name": "b1", "disconnected": True}
+    network.until("b1", lambda server: not _sessions(server))
+    assert second.get("/mesh").json["brokers"][0]["is_connected"] is False
+
+
+def test_what_http_refuses(network: Network) -> None:
+    network.start("b1")
+    running = network.running["b1"]
+    refused = running.ask("DELETE", "/mesh/links/b9")
+    assert (refused.status, refused.json["error"]) == (404, "there is no link to 'b9'")
+    refused = running.post("/mesh/links", {"url": "ws://localhost"})
+    assert refused.status == 400
+    assert "brokers are joined at mqtt:// or mqtts://" in refused.json["error"]
+    alone = network.start("alone", called="")
+    assert alone.get("/mesh").json["error"] == "this broker is in no network"
+
+
 def test_a_reload_joins_and_leaves(network: Network) -> None:
     network.start("b1")
     network.start("b2")
@@ -399,6 +446,14 @@ def test_the_epoch_grows_with_every_start_whatever_the_clock_does(tmp_path: Path
     assert _next_epoch(tmp_path, 1000.5) == 1000
     assert _next_epoch(tmp_path, 500.0) == 1001
     assert _next_epoch(tmp_path, 2000.0) == 2000
+
+
+def test_publications_are_counted_once() -> None:
+    publish = encode(Publish("a", b"x" * 200, 2, packet_id=1), V5)
+    again = encode(Publish("a", b"x" * 200, 2, packet_id=1, dup=True), V5)
+    subscribe = encode(Subscribe(1, (Filter("a", 2),)), V5)
+    assert _publications_in(publish + subscribe + again + publish) == 2
+    assert _publications_in(b"") == 0
 
 
 def test_the_end_of_a_packet_is_found_once_it_is_complete() -> None:

@@ -108,6 +108,8 @@ class BrokerContext:
         self.sessions: dict[str, Session] = {}
         self.brokers: dict[str, Session] = {}
         """Sessions of other brokers, by name."""
+        self.forwards: dict[str, tuple[int, int]] = {}
+        """By broker: publications that came from it, and how many of them matched nothing here."""
         self.links: dict[Link, None] = {}
         self.next_session = 1
         self.next_subscription = 1
@@ -139,6 +141,11 @@ class BrokerContext:
     def will_delay_s(self, will: Will) -> int:
         """How long a will waits after its client was disconnected."""
         return min(will.properties.will_delay_s or 0, self.limits.will_delay_s_max)
+
+    def count_forward(self, origin: str, received: int, unmatched: int) -> None:
+        """Count publications that came from another broker."""
+        before = self.forwards.get(origin, (0, 0))
+        self.forwards[origin] = before[0] + received, before[1] + unmatched
 
     # -- connections ---------------------------------------------------------------------------
 

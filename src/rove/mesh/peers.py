@@ -102,6 +102,23 @@ class Peers:
         self._group_names[identifier] = one.group, one.topic_filter
         self._send_all(self._subscribe_group(identifier, one))
 
+    # -- looking -------------------------------------------------------------------------------
+
+    @property
+    def subscription_count(self) -> int:
+        """How many subscriptions the clients of this broker have."""
+        return len(self._summary) + len(self._groups)
+
+    @property
+    def entry_count(self) -> int:
+        """How many subscriptions stand for them at each other broker."""
+        return len(self._topic_filters) + len(self._groups)
+
+    @property
+    def entry_bytes(self) -> int:
+        """The size of the summary."""
+        return self._summary.size_bytes
+
     # -- connections ---------------------------------------------------------------------------
 
     def opened(

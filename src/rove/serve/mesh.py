@@ -62,6 +62,9 @@ REOPEN_S: Final = 1.0
 PAUSED_BYTES_MAX: Final = 16 * 1024 * 1024
 """What may arrive in a tunnel while the broker does not read; then the tunnel is reset."""
 
+PUBLISH_FIRST: Final = 0x30
+"""The upper five bits of a PUBLISH that is no duplicate."""
+
 DialState = Literal["connecting", "joined", "waiting"]
 
 
@@ -80,6 +83,8 @@ class Dial:
         """Of the broker there, once that is known."""
         self.trouble = ""
         """Why it is not joined."""
+        self.request = 0
+        """The number of the request to join it."""
         self.wake = asyncio.Event()
         """Set to dial at once."""
         self.task: asyncio.Task[None] | None = None
@@ -210,8 +215,13 @@ class Mesh:
         """By URL."""
         self._connections: dict[int, LinkConnection] = {}
         self._tunnels: dict[int, TunnelPeer] = {}
-        self._blocked: set[str] = set()
-        """Brokers that were disconnected here: they may not join until they are joined."""
+        self.sent: dict[str, int] = {}
+        """By broker: publications that were sent to it, repeated ones once."""
+        self._blocked: dict[str, int] = {}
+        """Brokers that were disconnected here, until they are joined from here; with the number
+        of that request."""
+        self._requests = 0
+        """How often brokers were joined and disconnected."""
         self._last_link = 0
         self._is_due = False
         self._must_advance = True
@@ -265,6 +275,8 @@ class Mesh:
             dial.task = self._loop.create_task(self._keep_joined(dial), name=f"join {address}")
         else:
             dial.wake.set()
+        self._requests += 1
+        dial.request = self._requests
         return dial
 
     def disconnect(self, name: str) -> bool:
@@ -273,13 +285,16 @@ class Mesh:
         found = False
         for dial in list(self.dials.values()):
             if name in (dial.name, dial.url, str(dial.address)):
+                name = dial.name or name
                 self._give_up(dial, reason)
                 found = True
         for number, link in list(self.node.links.items()):
             if link.name == name:
-                self._blocked.add(name)
                 self.node.close_link(number, self.shell.now(), reason)
                 found = True
+        if found:
+            self._requests += 1
+            self._blocked[name] = self._requests
         self.wake()
         return found
 
@@ -490,7 +505,9 @@ class Mesh:
         log.info("link joined", broker=name, outgoing=connection.dial is not None)
         if (dial := connection.dial) is not None:
             dial.state, dial.name, dial.trouble = "joined", name, ""
-            self._blocked.discard(name)
+            if self._blocked.pop(name, 0) > dial.request:
+                # Its name was not known when somebody disconnected from it.
+                self._loop.call_soon(self.disconnect, name)
 
     def _tunnel_opened(self, event: Opened) -> None:
         via = self._connections.get(self.node.neighbour_link(event.name) or 0)
@@ -506,6 +523,7 @@ class Mesh:
 
     def send(self, peer: TunnelPeer, data: bytes) -> None:
         """Send to another broker."""
+        self.sent[peer.name] = self.sent.get(peer.name, 0) + _publications_in(data)
         self.node.send({peer.tunnel: data}, b"")
         self.wake()
         if not peer.is_stuck and not self.node.writable(peer.tunnel):
@@ -556,6 +574,22 @@ def _packet_end(data: bytearray) -> int:
     if len(data) >= 5:
         raise JoinError("it does not answer with CONNACK; is this the MQTT port of a broker?")
     return 0
+
+
+def _publications_in(data: bytes) -> int:
+    """How many packets are publications that are not sent again."""
+    count = place = 0
+    while place < len(data):
+        count += data[place] & 0xF8 == PUBLISH_FIRST
+        size = shift = 0
+        while True:
+            place += 1
+            size |= (data[place] & 0x7F) << shift
+            shift += 7
+            if data[place] < 0x80:
+                break
+        place += size + 1
+    return count
 
 
 def _next_epoch(folder: Path, now_s: float) -> int:

@@ -157,6 +157,7 @@ class Server:
         self._start_metrics(interface)
         if self.config.mesh.name:
             self.mesh = Mesh(self.shell, self.config.mesh, Path(data.folder), loop)
+            interface.network = self.mesh
             self._ends.push_async_callback(self.mesh.stop)
         self._ends.push_async_callback(self._web.stop_listening)
         for listener in listeners(self.config):
