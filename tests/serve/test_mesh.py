@@ -362,6 +362,11 @@ def test_brokers_join_with_certificates(network: Network) -> None:
     )
     network.start("b2", f"mqtts://localhost:{port}", mesh=mesh)
     network.until_joined("b1", "b2")
+    network.start("b3", f"mqtts://localhost:{port}")
+    assert network.trouble("b3").startswith("its certificate is not trusted: ")
+    network.start("b4", f"mqtts://localhost:{port}", mesh=MeshSettings(ca=mesh.ca))
+    reason = "the user name or the password is wrong (the URL names no user)"
+    assert network.trouble("b4") == f"it refuses: {reason}"
 
 
 # --- at run time ----------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ import asyncio
 import contextlib
 import random
 import secrets
+import ssl
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal, cast
@@ -53,7 +54,13 @@ EPOCH_FILE: Final = "mesh-epoch"
 CONNECT_S: Final = 5.0
 """How long a connection and its CONNACK may take."""
 RETRY_S_MIN: Final = 0.1
-RETRY_S_MAX: Final = 5.0
+RETRY_S_MAX: Final = 2.0
+REFUSED_S_MAX: Final = 10.0
+"""The same where the other side refuses: that does not change by itself, and is logged there."""
+LOOK_S: Final = 30.0
+"""How often a broker is dialled to which the other side keeps a link; also when that is lost."""
+STEADY_S: Final = 1.0
+"""A link that has lasted so long is dialled again at once; others could be lost all the time."""
 TICK_S_MIN: Final = 0.001
 OFFSET_ERROR_S: Final = 0.25
 """How wrong the measured offset between the clocks of two brokers may be."""
@@ -132,6 +139,8 @@ class LinkConnection(asyncio.Protocol):
         packet = packets[0]
         if packet.reason != Reason.SUCCESS:
             why = packet.properties.reason_string or Reason(packet.reason).name.lower()
+            if packet.reason == Reason.BAD_USER_NAME_OR_PASSWORD and self.identity.user is None:
+                why += " (the URL names no user)"
             raise JoinError(f"it refuses: {why}")
         if "rove" not in dict(packet.properties.user):
             raise JoinError("it is not a Rove broker")
@@ -312,25 +321,27 @@ class Mesh:
         while True:
             dial.wake.clear()
             before, dial.state = dial.trouble, "connecting"
+            began_at_s = self._loop.time()
             try:
                 connection = await self._dial(dial)
                 end = connection.ended.result()
                 trouble, is_quiet = end.reason, end.is_quiet
                 was_joined = connection.was_joined
                 dial.name = end.name or dial.name
-            except RoveError as error:
-                trouble, was_joined, is_quiet = str(error), False, False
-            except OSError as error:
-                trouble, was_joined, is_quiet = system_message(error), False, False
+                most_s = REFUSED_S_MAX
+            except (RoveError, OSError) as error:
+                trouble, was_joined, is_quiet = _trouble(error), False, False
+                most_s = RETRY_S_MAX
             dial.state = "waiting"
             if is_quiet:
-                dial.trouble, wait_s = "", RETRY_S_MAX
+                is_linked = any(link.name == dial.name for link in self.node.links.values())
+                dial.trouble, wait_s = "", LOOK_S if is_linked else RETRY_S_MIN
             else:
                 dial.trouble = trouble
-                if was_joined:
+                if was_joined and self._loop.time() - began_at_s >= STEADY_S:
                     wait_s = 0.0
                 else:
-                    wait_s = min(max(2 * wait_s, RETRY_S_MIN), RETRY_S_MAX)
+                    wait_s = min(max(2 * wait_s, RETRY_S_MIN), most_s)
                     if trouble != before:
                         log.warning("cannot join", url=str(dial.address), reason=trouble)
             with contextlib.suppress(TimeoutError):
@@ -494,7 +505,7 @@ class Mesh:
             case Left(name=name):
                 log.info("link lost", broker=name, reason=event.reason)
                 for dial in self.dials.values():
-                    if dial.name == name:
+                    if dial.name == name and dial.state == "waiting":
                         dial.wake.set()
 
     def _neighbour_joined(self, name: str, number: int) -> None:
@@ -547,6 +558,14 @@ class Mesh:
     def _end_session(self, peer: TunnelPeer) -> None:
         self.shell.closed(peer.link)
         self.peers.closed(peer.name, self.shell.now())
+
+
+def _trouble(error: RoveError | OSError) -> str:
+    """Why a broker could not be reached, in one line."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        advice = "`ca` in [mesh] names the authority to trust"
+        return f"its certificate is not trusted: {error.verify_message}; {advice}"
+    return system_message(error) if isinstance(error, OSError) else str(error)
 
 
 def _password_of(settings: MeshSettings) -> str | None:
