@@ -47,6 +47,7 @@ FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE: Final = re.compile(r"(?:#|--) (\S+\.\w+)(?:[ ;:].*)?\n")
 PRINTED: Final = re.compile(r"^ *print\(.*\)  # (\S.*)$", re.MULTILINE)
 WAIT_S: Final = 120.0
+ARRIVAL_S: Final = 2.0
 PORTS_TAKEN: Final = 75
 """The exit code of a run that had neither a network of its own nor the ports."""
 
@@ -234,9 +235,18 @@ class Running:
                 raise PageError(f"not ready after {WAIT_S:.0f} s:\n{self.written()}")
             time.sleep(0.02)
 
+    def _await_notifications(self) -> None:
+        """Through several brokers they come a little later; the last line is printed at the end."""
+        deadline = time.monotonic() + ARRIVAL_S
+        lines = self.command.printed.count("\n") - 1
+        while self.written().count("\n") < lines and time.monotonic() < deadline:
+            time.sleep(0.02)
+
     def end(self) -> str | None:
         """As Ctrl-C does; what was wrong with it, if anything was."""
         named = f"{self.command.line}: {self.command.text}\n"
+        if self.kind == "subscriber":
+            self._await_notifications()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGINT)
         try:
@@ -366,7 +376,8 @@ class Reader:
         """Run something in the background, and wait until it does its work."""
         if kind in ("broker", "monitor"):  # there is one at a time: a reader ends the one before
             replaced = ("monitor",) if kind == "monitor" else (kind, "subscriber", "monitor")
-            self._end([one for one in self.running if one.kind in replaced])
+            if "--join" not in command.text:  # a broker of a network is beside the others
+                self._end([one for one in self.running if one.kind in replaced])
         before = _subscriptions() if kind == "subscriber" else 0
         running = Running(kind, command, self.logs)
         self.running.append(running)

@@ -222,6 +222,19 @@ def test_a_name_that_looks_like_a_control_topic_opens_none() -> None:
 # --- control topics ---------------------------------------------------------------------------
 
 
+def test_a_user_may_be_allowed_to_join_as_a_broker() -> None:
+    found = rules("allow user alice broker", "allow user * admin", "deny user bob broker")
+    assert found.allowed(ALICE, "broker")
+    assert not found.allowed(BOB, "broker")
+    assert not found.allowed(NOBODY, "broker")
+    with pytest.raises(AccessError, match="`broker` takes no topic"):
+        rules("allow user alice broker air/#")
+    free = AccessRules.without_file()
+    assert free.allowed(Identity("broker", "", "password"), "broker")
+    assert not free.allowed(ALICE, "broker")
+    assert not free.allowed(NOBODY, "broker")
+
+
 def test_control_topics_are_for_everybody_but_admin_is_not() -> None:
     found = rules("group ops = alice", "allow group ops admin")
     for who in (ALICE, BOB, NOBODY):

@@ -8,6 +8,7 @@
     deny anonymous publish public/#
     deny user * subscribe public/secret/#
     allow group ops admin
+    allow user b2 broker
 
 A rule names a subject (`user NAME`; `user *` for all users, anonymous ones included; `group NAME`;
 `anonymous`), verbs and a topic filter. What no rule allows is denied, and a deny rule wins over
@@ -26,8 +27,11 @@ to all users, because the broker checks each command. `$SYS/…` needs `admin` t
 names it. A filter that begins with a wildcard never matches a topic that begins with `$`, as the
 specification says, in rules as in subscriptions.
 
-**Without a file** every authenticated client may publish and subscribe, and the user called `admin`
-is administrator.
+**Other brokers.** `broker` allows a user to join as a broker of the network (`rove.serve.mesh`).
+Which topics may cross, in both directions, are that user's rules for `publish` and `subscribe`.
+
+**Without a file** every authenticated client may publish and subscribe, the user called `admin` is
+administrator, and the user called `broker` may join as a broker.
 
 `%u` and `%c` in a topic stand for the user's name and the client identifier. A value that could
 match more than one level or more than itself (it contains `/`, `+` or `#`, or is empty) never
@@ -49,8 +53,11 @@ import msgspec
 from rove.errors import RoveError
 from rove.mqtt.topics import filter_fault, split_shared
 
-Verb = Literal["publish", "subscribe", "admin"]
+Role = Literal["admin", "broker"]
+Verb = Literal["publish", "subscribe", Role]
 VERBS: Final[tuple[Verb, ...]] = get_args(Verb)
+ROLES: Final[frozenset[Role]] = frozenset(get_args(Role))
+"""Verbs that take no topic."""
 Source = Literal["anonymous", "password", "certificate"]
 
 ANSWERS_MAX: Final = 100_000
@@ -152,7 +159,7 @@ class Rule(NamedTuple):
     """Of the user (`*` for all) or of the group."""
     verb: Verb
     topic_filter: str
-    """As it was written, with `%u` and `%c`; empty for `admin`."""
+    """As it was written, with `%u` and `%c`; empty for a role."""
 
     def concerns(self, user: str | None, groups: Mapping[str, frozenset[str]]) -> bool:
         """Whether the rule applies to a user."""
@@ -184,7 +191,7 @@ def _is_one_level(value: str | None) -> bool:
 class _View(NamedTuple):
     """The rules of one identity, with placeholders replaced."""
 
-    admin: bool
+    roles: frozenset[str]
     allows: Mapping[str, Sequence[Levels]]
     denies: Mapping[str, Sequence[Levels]]
 
@@ -226,20 +233,20 @@ class AccessRules:
     def without_file(cls, *, anonymous_is_admin: bool = False) -> AccessRules:
         """The rules without a file.
 
-        Anonymous clients are administrators only if the shell accepts none but local connections,
-        and there are no users.
+        Anonymous clients are administrators, and may join as brokers, only if the shell accepts
+        none but local connections, and there are no users.
         """
-        administrators = [Rule(True, "user", "admin", "admin", "")]
+        roles = [Rule(True, "user", role, role, "") for role in get_args(Role)]
         if anonymous_is_admin:
-            administrators.append(Rule(True, "anonymous", "", "admin", ""))
-        return cls(administrators, {}, closed=False)
+            roles += [Rule(True, "anonymous", "", role, "") for role in get_args(Role)]
+        return cls(roles, {}, closed=False)
 
     def may_receive(self, identity: Identity, topic: str) -> bool:
         """Whether publications on a topic may be delivered, whatever the topic filter."""
         return self.allowed(identity, "receive", topic)
 
     def allowed(self, identity: Identity, verb: Verb | Literal["receive"], topic: str = "") -> bool:
-        """Whether an identity may do this: `subscribe` takes a topic filter, `admin` nothing."""
+        """Whether an identity may do this: `subscribe` takes a topic filter, a role nothing."""
         client_id = identity.client_id if self._by_client else ""
         question = (identity.user, client_id, verb, topic)
         answer = self._answers.get(question)
@@ -252,16 +259,16 @@ class AccessRules:
         return answer
 
     def _judge(self, view: _View, verb: str, topic: str) -> bool:
-        if verb == "admin":
-            return view.admin
+        if verb in ROLES:
+            return verb in view.roles
         wanted = levels(without_share(topic) if verb == "subscribe" else topic)
         verb = "publish" if verb == "publish" else "subscribe"
         if wanted.first[0] == "$rove":
-            return view.admin or not _overlap(wanted, ADMIN_AREA)
+            return "admin" in view.roles or not _overlap(wanted, ADMIN_AREA)
         if any(_covers(denied, wanted) for denied in view.denies[verb]):
             return False
         if wanted.first[0] == "$SYS":
-            if view.admin:
+            if "admin" in view.roles:
                 return True
         elif not self.closed:
             return True
@@ -275,16 +282,16 @@ class AccessRules:
 
     def _fill_in(self, user: str | None, client_id: str) -> _View:
         mine = [rule for rule in self.rules if rule.concerns(user, self.groups)]
-        about_admin = [rule.allows for rule in mine if rule.verb == "admin"]
         filters: dict[bool, dict[str, list[Levels]]] = {
             allows: {"publish": [], "subscribe": []} for allows in (True, False)
         }
         for rule in mine:
-            filled = rule.filter_for(user, client_id) if rule.verb != "admin" else None
+            filled = rule.filter_for(user, client_id) if rule.verb not in ROLES else None
             if filled is not None:
                 filters[rule.allows][rule.verb].append(filled)
-        admin = bool(about_admin) and all(about_admin)
-        return _View(admin, allows=filters[True], denies=filters[False])
+        denied = {rule.verb for rule in mine if not rule.allows}
+        roles = ROLES.intersection(rule.verb for rule in mine if rule.allows) - denied
+        return _View(roles, allows=filters[True], denies=filters[False])
 
 
 # --- parsing --------------------------------------------------------------------------------------
@@ -333,9 +340,9 @@ class _Line:
         begin = self.words[verbs_at][1][1]
         topic_filter = self.text[begin:].strip()
         span = (len(self.text) - len(topic_filter), len(self.text))
-        if verb == "admin":
+        if verb in ROLES:
             if topic_filter:
-                raise self._fault("`admin` takes no topic", span)
+                raise self._fault(f"`{verb}` takes no topic", span)
             return ""
         if not topic_filter:
             raise self._fault(f"`{verb}` needs a topic filter, for example `sensors/#`", span)

@@ -442,10 +442,11 @@ class Broker:
             attempt("turn", backpressure.judge)
         lifecycle = self._lifecycle
         authentications, lifecycle.authentications = lifecycle.authentications, []
+        upgrades, lifecycle.upgrades = lifecycle.upgrades, []
         notes, context.faults.notes = context.faults.notes, []
         routed, self._queue.routed = self._queue.routed, []
         ready = gate.take_ready()
-        return TurnOutput(ready, changes, gate.submitted, authentications, notes, routed)
+        return TurnOutput(ready, changes, gate.submitted, authentications, upgrades, notes, routed)
 
     def _work(self) -> None:
         """Continue with what waited for this turn: after a restart, and for policies."""

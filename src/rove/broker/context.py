@@ -48,6 +48,8 @@ class BrokerSettings(msgspec.Struct, frozen=True):
     """Whether `topic?text` of 3.1.1 clients is a topic filter and a filter expression."""
     report_s: float = 30.0
     """How often devices are to report."""
+    name: str = ""
+    """Of this broker in its network; empty: it is in none, and no other broker may join."""
 
 
 class TurnOutput(msgspec.Struct):
@@ -60,6 +62,9 @@ class TurnOutput(msgspec.Struct):
     commit: int
     authentications: list[tuple[Link, Connect]]
     """Authenticate these, then call `identified`."""
+    upgrades: list[Link]
+    """Brokers that have joined: after what is in `out`, their connections are links of the network.
+    """
     notes: list[Note]
     routed: list[tuple[float, int]]
     """Batches that were routed in this turn: when the first publication came, and their number."""
@@ -103,6 +108,8 @@ class BrokerContext:
         self.sessions: dict[str, Session] = {}
         self.brokers: dict[str, Session] = {}
         """Sessions of other brokers, by name."""
+        self.forwards: dict[str, tuple[int, int]] = {}
+        """By broker: publications that came from it, and how many of them matched nothing here."""
         self.links: dict[Link, None] = {}
         self.next_session = 1
         self.next_subscription = 1
@@ -134,6 +141,11 @@ class BrokerContext:
     def will_delay_s(self, will: Will) -> int:
         """How long a will waits after its client was disconnected."""
         return min(will.properties.will_delay_s or 0, self.limits.will_delay_s_max)
+
+    def count_forward(self, origin: str, received: int, unmatched: int) -> None:
+        """Count publications that came from another broker."""
+        before = self.forwards.get(origin, (0, 0))
+        self.forwards[origin] = before[0] + received, before[1] + unmatched
 
     # -- connections ---------------------------------------------------------------------------
 

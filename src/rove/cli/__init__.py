@@ -56,6 +56,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "ls": Command("rove.cli.ls", "list a broker's clients, subscriptions and queues"),
     "top": Command("rove.cli.top", "watch a broker's rates"),
+    "mesh": Command("rove.cli.mesh", "show a broker's network, join other brokers and leave them"),
     "passwd": Command("rove.cli.passwd", "let a user in by password"),
     "config": Command("rove.cli.config", "show every setting of a broker, and what it means"),
     "doctor": Command("rove.cli.doctor", "find out what keeps a broker from running well"),

@@ -54,6 +54,8 @@ def load_for(arguments: argparse.Namespace) -> Loaded:
         "listen.mqtt_port": arguments.mqtt_port,
         "listen.http_port": arguments.http_port,
         "data.folder": arguments.data,
+        "mesh.name": getattr(arguments, "name", None),
+        "mesh.join": getattr(arguments, "join", None),
     }
     return load_with_origins(arguments.config, os.environ, overrides)
 

@@ -41,6 +41,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         const=DEFAULT_PORT,
         help=f"serve a page beside it that shows the broker at work ({DEFAULT_PORT}; 0 takes any)",
     )
+    parser.add_argument("--name", help="of this broker in a network of brokers (docs/mesh.md)")
+    parser.add_argument(
+        "--join",
+        metavar="URL",
+        action="append",
+        help="a broker to join, as host:port or mqtts://user@host:port; several may be given",
+    )
     parser.add_argument(
         "--accept-loss",
         action="store_true",

@@ -58,9 +58,10 @@ async def open_transport(
         raise ConnectionFailed(f"{address} did not answer within {timeout_s:g} s") from None
     except ssl.SSLError as error:
         advice = "check the broker's certificate, or give its authority with tls=…"
-        raise ConnectionFailed(f"{address}: TLS failed: {_short(error)}; {advice}") from error
+        reason = system_message(error)
+        raise ConnectionFailed(f"{address}: TLS failed: {reason}; {advice}") from error
     except OSError as error:
-        raise ConnectionFailed(f"{address} cannot be reached: {_short(error)}") from error
+        raise ConnectionFailed(f"{address} cannot be reached: {system_message(error)}") from error
 
 
 def tls_context(address: Address, tls: Tls) -> ssl.SSLContext | None:
@@ -75,7 +76,7 @@ def tls_context(address: Address, tls: Tls) -> ssl.SSLContext | None:
     return tls if isinstance(tls, ssl.SSLContext) else ssl.create_default_context()
 
 
-def _short(error: OSError) -> str:
+def system_message(error: OSError) -> str:
     """The message of the system, without the text that asyncio adds."""
     if not isinstance(error, ssl.SSLError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)

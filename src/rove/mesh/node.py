@@ -410,6 +410,21 @@ class MeshNode:
         """Whether it is open and little waits for it; look again after `received` and `tick`."""
         return self.tunnels.is_writable(tunnel)
 
+    def queued_bytes(self, tunnel: int) -> int:
+        """How many bytes wait here for a tunnel."""
+        return self.tunnels.queued_bytes(tunnel)
+
+    def reset(self, tunnel: int, now_s: float) -> None:
+        """Close a tunnel and open it again, because what used it has ended."""
+        self._advance(now_s)
+        self.tunnels.end(tunnel, now_s)
+
+    def neighbour_link(self, name: str) -> int | None:
+        """The number of the link by which a broker is reached."""
+        tunnel = self.tunnels.by_node.get(self.holders.get(name, -1))
+        link = None if tunnel is None else self._neighbours.get(tunnel.way.neighbour)
+        return None if link is None else link.number
+
     def _transmit(self, node: int, data: bytes) -> None:
         if (link := self._neighbours.get(node)) is not None:
             link.write_frame(data)

@@ -14,7 +14,7 @@ the summary takes, and a packet for each broker if the summary changes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
@@ -49,6 +49,8 @@ class Peers:
         self._topic_filters: dict[int, str] = {}
         """Of the entries that the others have, by identifier."""
         self._packet_id = 0
+        self.on_change: Callable[[], None] = _nothing
+        """Called when there may be something for `advance`."""
         for session in broker.context.sessions.values():
             for one in session.subscriptions.values():
                 self.made(one)
@@ -73,6 +75,7 @@ class Peers:
             subscriber=session.number,
             state=session.me,
         )
+        self.on_change()
 
     def ended(self, one: Subscription) -> None:
         """A subscription has ended."""
@@ -83,10 +86,12 @@ class Peers:
             self._send_all(self._unsubscribe(_shared(one), identifier))
         elif not one.session.broker:
             self._summary.remove(one.number)
+            self.on_change()
 
     def moved(self, session: Session, changes: Mapping[str, object]) -> None:
         """Variables of a subscriber have changed."""
         self._summary.set_state(session.number, changes, self._broker.context.now)
+        self.on_change()
 
     def _add_group(self, one: Subscription) -> None:
         identifier = self._next_group
@@ -97,11 +102,33 @@ class Peers:
         self._group_names[identifier] = one.group, one.topic_filter
         self._send_all(self._subscribe_group(identifier, one))
 
+    # -- looking -------------------------------------------------------------------------------
+
+    @property
+    def subscription_count(self) -> int:
+        """How many subscriptions the clients of this broker have."""
+        return len(self._summary) + len(self._groups)
+
+    @property
+    def entry_count(self) -> int:
+        """How many subscriptions stand for them at each other broker."""
+        return len(self._topic_filters) + len(self._groups)
+
+    @property
+    def entry_bytes(self) -> int:
+        """The size of the summary."""
+        return self._summary.size_bytes
+
     # -- connections ---------------------------------------------------------------------------
 
-    def opened(self, name: str, offset_s: float, now: float) -> Link | None:
-        """There is a connection to a broker, whose clock is so much ahead of ours."""
-        identity = Identity(None, BROKER_PREFIX + name)
+    def opened(
+        self, name: str, offset_s: float, now: float, user: str | None = None
+    ) -> Link | None:
+        """There is a connection to a broker, whose clock is so much ahead of ours.
+
+        The access rules of `user` decide which topics may cross.
+        """
+        identity = Identity(user, BROKER_PREFIX + name)
         link = self._broker.broker_opened(f"broker {name}", name, identity, -offset_s, now)
         if link is None or link.session is None:
             return None
@@ -178,6 +205,10 @@ class Peers:
 
     def _send(self, link: Link, data: bytes) -> None:
         self._broker.context.gate.send(link, data)
+
+
+def _nothing() -> None:
+    """The simulation calls `advance` regularly."""
 
 
 def _shared(one: Subscription) -> str:

@@ -11,13 +11,15 @@ from typing import Final
 
 from rove.mesh.graph import Way
 
-START, GAP, WAY, STALL, FULL, PROBE = range(6)
+START, GAP, WAY, STALL, FULL, PROBE, ENDED = range(7)
 REASONS: Final = (
     "it is new",
     "a part of the stream was lost",
     "the way between the two changed",
     "nothing was acknowledged for too long",
     "too much waited for it",
+    "",
+    "a session that used it was closed",
 )
 """Why an end opens a tunnel, as OPEN says it; PROBE only asks what has arrived."""
 

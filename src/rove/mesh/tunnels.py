@@ -40,7 +40,7 @@ from rove.mesh.messages import (
     encode_frame,
     encode_open,
 )
-from rove.mesh.tunnel import FULL, GAP, PROBE, REASONS, STALL, WAY, Tunnel
+from rove.mesh.tunnel import ENDED, FULL, GAP, PROBE, REASONS, STALL, WAY, Tunnel
 
 PREFIX_BYTES_MAX: Final = 128
 """A part whose prefix is longer goes to its target alone."""
@@ -353,6 +353,18 @@ class Tunnels:
             return False
         waiting = tunnel.sent - tunnel.acked + tunnel.queued_bytes + tunnel.pending_bytes
         return waiting < self._limits.window_bytes and not self._is_congested(tunnel.way.neighbour)
+
+    def queued_bytes(self, number: int) -> int:
+        """How many bytes of a tunnel wait here."""
+        tunnel = self._by_number.get(number)
+        return 0 if tunnel is None else tunnel.queued_bytes + tunnel.pending_bytes
+
+    def end(self, number: int, now_s: float) -> None:
+        """Reset a tunnel, because what used it has ended."""
+        self._now_s = now_s
+        tunnel = self._by_number.get(number)
+        if tunnel is not None:
+            self.reset(tunnel, ENDED)
 
     # -- receiving -----------------------------------------------------------------------------
 

@@ -31,22 +31,26 @@ import msgspec
 from rove.base.documents import nearest, read_tables
 from rove.base.http import is_loopback
 from rove.broker.access import AccessError, AccessRules
+from rove.client.addresses import Address, parse_address
 from rove.errors import RoveError
 from rove.lake.storage import NAME_BYTES_MAX
+from rove.mesh.messages import MeshError, check_name
 from rove.mqtt.topics import filter_fault
 from rove.policy.limits import PolicyLimits
 from rove.serve.passwords import Authenticator, Passwords, permissions_warning
-from rove.serve.settings import Channel, Config, Section
+from rove.serve.settings import Channel, Config, MeshSettings, Section
 
 ENVIRONMENT_PREFIX: Final = "ROVE_"
 COMMENT_WIDTH: Final = 96
 RELOADABLE_SECTIONS: Final = frozenset({"limits", "access", "log"})
 RELOADABLE_KEYS: Final = frozenset(
     {"matchers.layout", "tls.certificate", "tls.key"}
+    | {f"mesh.{name}" for name in ("join", "password_file", "ca", "certificate", "key")}
     | {f"policies.{name}" for name in PolicyLimits.__struct_fields__}
 )
 PATH_KEYS: Final = frozenset({
-    "access.acl_file", "access.password_file", "data.folder", "lake.folder", "metrics.database",
+    "access.acl_file", "access.password_file", "data.folder", "lake.folder", "mesh.ca",
+    "mesh.certificate", "mesh.key", "mesh.password_file", "metrics.database",
     "tls.certificate", "tls.client_ca", "tls.key",
 })  # fmt: skip
 """In a file, relative paths are relative to that file."""
@@ -298,6 +302,14 @@ def _shown(value: Any) -> str:
 # --- checking -----------------------------------------------------------------------------------
 
 
+def join_address(url: str) -> Address:
+    """The address of a broker that is to be joined; the scheme may be left out."""
+    address = parse_address(url if "://" in url else f"mqtt://{url}")
+    if address.is_websocket:
+        raise ConfigError(f"{address}: brokers are joined at mqtt:// or mqtts://")
+    return address
+
+
 class ListenerAddress(NamedTuple):
     """An address where clients connect."""
 
@@ -341,6 +353,7 @@ def find_problems(config: Config) -> Iterator[str]:
         yield f"[listen] two listeners at {place[0]}:{place[1]}; give each its own port"
     yield from _tls_problems(config, any(each.is_encrypted for each in open_ones))
     yield from _lake_problems(config)
+    yield from _mesh_problems(config.mesh)
 
 
 def _exposure(config: Config, listener: ListenerAddress) -> Iterator[str]:
@@ -387,6 +400,24 @@ def _lake_problems(config: Config) -> Iterator[str]:
         for topic_filter in channel.topics:
             if fault := filter_fault(topic_filter):
                 yield f"[lake] channel {channel.name!r}: {fault}"
+
+
+def _mesh_problems(mesh: MeshSettings) -> Iterator[str]:
+    if mesh.name:
+        try:
+            check_name(mesh.name)
+        except MeshError as error:
+            yield f"[mesh] name: {error}"
+    elif mesh.join:
+        yield "[mesh] join needs a name: what this broker is called in the network"
+    for url in mesh.join:
+        try:
+            join_address(url)
+        except RoveError as error:
+            yield f"[mesh] join: {error}"
+    if bool(mesh.certificate) != bool(mesh.key):
+        given, missing = ("certificate", "key") if mesh.certificate else ("key", "certificate")
+        yield f"[mesh] {given} is set but {missing} is not; both are needed"
 
 
 def _warnings(config: Config) -> Iterator[str]:

@@ -91,6 +91,13 @@ class MqttConnection(TransportPeer):
     def close(self) -> None:
         self._transport.close()
 
+    def give_up(self, protocol: asyncio.Protocol) -> asyncio.Transport:
+        """Leave the connection to another protocol."""
+        self._link = None
+        self.resume()
+        self._transport.set_protocol(protocol)
+        return self._transport
+
     def certificate(self) -> dict[str, object]:
         """The client's certificate, if it has sent one."""
         found = self._transport.get_extra_info("peercert")

@@ -20,11 +20,12 @@ from typing import Protocol
 
 from rove import __version__
 from rove.base.files import PASSAGE_MODES
+from rove.base.http import is_loopback
 from rove.base.processes import cores
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
 from rove.broker.context import BrokerSettings, LakeStream
-from rove.broker.sessions.session import Link
+from rove.broker.sessions.session import BROKER_PREFIX, Link
 from rove.broker.storage.journal import TABLES, Key
 from rove.elastic.elasticity import ElasticitySettings
 from rove.elastic.view import Layout
@@ -42,6 +43,7 @@ from rove.serve.http.web import Web
 from rove.serve.http.websocket import MqttWebSocket
 from rove.serve.listener import MqttConnection, listen, stop_listening
 from rove.serve.logs import events, install
+from rove.serve.mesh import Mesh
 from rove.serve.metrics.delays import WINDOW_S, Delays
 from rove.serve.metrics.recording import MetricsLog, MetricsRecording, check_place
 from rove.serve.passwords import close_to_others
@@ -95,6 +97,8 @@ class Server:
         self._writer: Writer
         self._lake: LakeWriter | None = None
         self._workers: PolicyWorkers | None = None
+        self.mesh: Mesh | None = None
+        """None if this broker is in no network."""
         self._index_file: IndexFile
         self._indexed = 0
         """How many subscriptions had been made when the index was last saved."""
@@ -151,9 +155,15 @@ class Server:
         self._ends.push_async_callback(self._web.stop)
         self._ends.push_async_callback(self.shell.stop)
         self._start_metrics(interface)
+        if self.config.mesh.name:
+            self.mesh = Mesh(self.shell, self.config.mesh, Path(data.folder), loop)
+            interface.network = self.mesh
+            self._ends.push_async_callback(self.mesh.stop)
         self._ends.push_async_callback(self._web.stop_listening)
         for listener in listeners(self.config):
             await self._listen(listener.name, listener.host, listener.port)
+        if self.mesh is not None:
+            self.mesh.start()
         self._is_started = True
         self.shell.look_for_merges()
         self._saving = asyncio.create_task(self._keep_index())
@@ -307,7 +317,7 @@ class Server:
         certificate_user = None
         if isinstance(peer, MqttConnection | MqttWebSocket):
             certificate_user = user_of(peer.certificate(), self.config.tls)
-        return await asyncio.to_thread(
+        identity = await asyncio.to_thread(
             self._door.identify,
             packet.client_id,
             address,
@@ -315,6 +325,17 @@ class Server:
             packet.password,
             certificate_user,
         )
+        if identity is not None and packet.client_id.startswith(BROKER_PREFIX):
+            return self._identity_of_broker(identity, address)
+        return identity
+
+    def _identity_of_broker(self, identity: Identity, address: str) -> Identity | None:
+        """Without a secret, a broker of this machine may join while there are no users."""
+        is_open = is_loopback(address) and not self.config.has_users
+        if identity.source != "anonymous" or is_open:
+            return identity
+        log.warning("a broker without a user name may not join", address=address)
+        return None
 
     # -- while it runs -------------------------------------------------------------------------
 
@@ -335,6 +356,9 @@ class Server:
             self._workers.memory_bytes = memory_bytes_of(policies)
         if "matchers.layout" in changed:
             self._switch_layout(config.matchers.layout)
+        if self.mesh is not None:
+            self.mesh.configure(config.mesh)
+            self.mesh.set_join(config.mesh.join)
         install(config.log)
         self._warn()
         log.info("reloaded", changed=", ".join(changed) or "nothing")
@@ -434,6 +458,7 @@ def settings_of(config: Config) -> BrokerSettings:
         version=__version__,
         topic_text=config.mqtt.topic_text,
         report_s=config.policies.report_s,
+        name=config.mesh.name,
     )
 
 

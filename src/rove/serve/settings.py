@@ -20,6 +20,7 @@ from rove.base.processes import cores
 from rove.broker.limits import Limits
 from rove.broker.policies.agents import Isolation
 from rove.elastic.view import Layout
+from rove.mesh.interest.summary import DEFAULT_BUDGET_BYTES, Covering
 from rove.policy.limits import PolicyLimits, Seconds
 
 Port = Annotated[int, Meta(ge=0, le=65_535)] | Literal["off"]
@@ -238,6 +239,30 @@ class PolicySettings(PolicyLimits, frozen=True, forbid_unknown_fields=True):
         return self.workers or max(WORKERS_MIN, cores() - 1)
 
 
+class MeshSettings(Section, frozen=True):
+    """The network of brokers that this one is part of (`docs/mesh.md`). Other brokers join it, and
+    it joins them, at their MQTT ports."""
+
+    name: str = ""
+    """The name of this broker, unique in its network. Empty: it is in none."""
+    join: tuple[str, ...] = ()
+    """The brokers to join: `host:port`, `mqtt://user@host:port` or `mqtts://user@host:port`."""
+    password_file: str = ""
+    """A file whose first line is the password for all of these, unless their URLs have one."""
+    ca: str = ""
+    """The authority whose certificates are trusted for `mqtts`. Empty: those of the system."""
+    certificate: str = ""
+    """The certificate that this broker shows to those that it joins. Empty: none."""
+    key: str = ""
+    """Its private key."""
+    covering: Covering = "merged"
+    """What other brokers are told of the subscriptions here: `off`, all of them; `lazy`, none that
+    another one covers; `active`, the same, and covered ones are withdrawn; `merged`, as few as
+    `summary_bytes` allow, which lets some publications come in vain."""
+    summary_bytes: Annotated[int, Meta(ge=1_000)] = DEFAULT_BUDGET_BYTES
+    """The size of the summary, with `merged`."""
+
+
 class Config(Section, frozen=True):
     """The whole configuration."""
 
@@ -251,6 +276,7 @@ class Config(Section, frozen=True):
     metrics: MetricsSettings = MetricsSettings()
     matchers: MatcherSettings = MatcherSettings()
     policies: PolicySettings = PolicySettings()
+    mesh: MeshSettings = MeshSettings()
     limits: Limits = Limits()
 
     @property

@@ -113,6 +113,8 @@ class Shell:
         self._to_commit: deque[tuple[Changes, int]] = deque()
         """Changes that were not submitted to the disk yet; nearly always none."""
         self.is_stopping = False
+        self.broker_joined: Callable[[Identity, Peer], None] | None = None
+        """Takes the connection of another broker that was admitted."""
 
     # -- events --------------------------------------------------------------------------------
 
@@ -182,6 +184,8 @@ class Shell:
         broker.backpressure.backlog_bytes = self._disk.backlog_bytes
         output = broker.end_turn(self.now())
         self._carry_out(output)
+        for link in output.upgrades:
+            self._upgrade(link)
         now = self.now()
         for began, count in output.routed:
             # Everything that follows from this batch was sent.
@@ -233,6 +237,14 @@ class Shell:
             pressure.judge()
         if pressure.is_paused or broker.is_throttling or self._was_paused or self._paused:
             self._pause_or_resume()
+
+    def _upgrade(self, link: Link) -> None:
+        """Another broker was admitted: from here on its connection is a link of the network."""
+        peer, identity = link.peer, link.identity
+        if peer is None or link.closing or self.broker_joined is None or identity is None:
+            return
+        self.closed(link)
+        self.broker_joined(identity, peer)
 
     def _send(self, link: Link) -> None:
         peer = link.peer

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from rove.errors import RoveError
 from rove.serve.passwords import permissions_warning
-from rove.serve.settings import TlsSettings
+from rove.serve.settings import MeshSettings, TlsSettings
 
 CIPHERS_OF_1_2: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 SOON_S: Final = 14 * 24 * 60 * 60
@@ -51,7 +51,18 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
-def load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
+def joining_context(settings: MeshSettings) -> ssl.SSLContext:
+    """The context for joining other brokers, whose certificates and host names are checked."""
+    try:
+        context = ssl.create_default_context(cafile=settings.ca or None)
+    except (OSError, ssl.SSLError) as error:
+        raise TlsError(f"[mesh] ca: cannot trust {settings.ca}: {error}") from None
+    if settings.certificate:
+        load_certificate(context, settings)
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, settings: TlsSettings | MeshSettings) -> None:
     """Load the certificate of a context; again on SIGHUP, for later connections."""
     certificate, key = Path(settings.certificate), Path(settings.key)
     _certificates(certificate, "certificate")

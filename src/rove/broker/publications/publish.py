@@ -301,6 +301,7 @@ class PublicationQueue:
                     counters.publications_unmatched += 1
                 elif not publication.retain and publication.valid_until is None:
                     counters.forwards_unmatched += 1
+                    self._context.count_forward(publication.origin, 0, 1)
 
     def _end(self, routing: _BatchInProgress, result: MatchResult) -> None:
         """A batch is routed: deliver the promotions that follow it."""
@@ -393,6 +394,7 @@ class PublishHandler:
         """A publication has come from another broker."""
         context = self._context
         context.counters.forwards_received += 1
+        context.count_forward(session.broker, 1, 0)
         if packet.qos and not self._may_open(session, link, packet):
             return
         context.next_publication += 1

@@ -67,6 +67,8 @@ class SessionLifecycle:
         self._agents = agents
         self.authentications: list[tuple[Link, Connect]] = []
         """Clients that the shell has to authenticate."""
+        self.upgrades: list[Link] = []
+        """Connections of brokers that have joined, for the shell."""
         self.expired: deque[ExpiredSession] = deque(maxlen=EXPIRED_MAX)
         """The last sessions that expired, oldest first."""
         self._publish_handler = publishing
@@ -123,6 +125,9 @@ class SessionLifecycle:
             link.authenticating = None
             self.refuse(link, *fault)
             return
+        if packet.client_id.startswith(BROKER_PREFIX):
+            self._let_broker_join(link, packet, identity)
+            return
         client_id = packet.client_id or f"rove-{context.new_name()}"
         identity = Identity(identity.user, client_id, identity.source)
         link.identity = identity
@@ -170,8 +175,7 @@ class SessionLifecycle:
                 )
                 return Reason.CLIENT_ID_NOT_VALID, what
             if packet.client_id.startswith(BROKER_PREFIX):
-                what = f"client ids that begin with {BROKER_PREFIX} are those of other brokers"
-                return Reason.CLIENT_ID_NOT_VALID, what
+                return self._fault_of_broker(link, identity)
             if old is not None and old.identity.user != identity.user:
                 return Reason.CLIENT_ID_NOT_VALID, "this client id belongs to another user"
         if old is None and len(context.sessions) >= context.limits.sessions_max:
@@ -186,6 +190,34 @@ class SessionLifecycle:
         if will is not None and will.topic.count("/") >= levels_max:
             return Reason.TOPIC_NAME_INVALID, f"a will's topic may have {levels_max} levels"
         return None
+
+    def _fault_of_broker(self, link: Link, identity: Identity) -> tuple[int, str] | None:
+        """Why another broker may not join."""
+        context = self._context
+        if not context.settings.name:
+            what = (
+                f"client ids that begin with {BROKER_PREFIX} are those of other brokers, and this"
+                f" broker is in no network (it has no [mesh] name)"
+            )
+            return Reason.CLIENT_ID_NOT_VALID, what
+        if not link.is_v5:
+            return Reason.UNSUPPORTED_PROTOCOL_VERSION, "a broker has to join with MQTT 5"
+        if not context.rules.allowed(identity, "broker"):
+            who = "an anonymous client" if identity.user is None else f"user {identity.user}"
+            what = f"{who} may not join as a broker; the access rules must allow it `broker`"
+            return Reason.NOT_AUTHORIZED, what
+        return None
+
+    def _let_broker_join(self, link: Link, packet: Connect, identity: Identity) -> None:
+        """After CONNACK, the connection is the shell's: it does not carry MQTT any more."""
+        context = self._context
+        link.identity = Identity(identity.user, packet.client_id, identity.source)
+        link.authenticating, link.deadline = None, math.inf
+        properties = Properties(user=(("rove", context.settings.version),))
+        data = link.encoded(Connack(False, Reason.SUCCESS, properties))
+        if data is not None:
+            context.gate.send(link, data)
+            self.upgrades.append(link)
 
     def _expiry(self, packet: Connect) -> int:
         most = self._context.limits.session_expiry_s_max

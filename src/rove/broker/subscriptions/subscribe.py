@@ -249,7 +249,10 @@ class SubscribeHandler:
         levels_max = context.limits.topic_levels_max
         if topic_filter.count("/") >= levels_max:
             raise _Refused(Reason.TOPIC_FILTER_INVALID, f"more than {levels_max} levels")
-        if not context.rules.allowed(session.identity, "subscribe", topic_filter):
+        # An entry of another broker may be wider than what may cross: its topics are checked when
+        # they are delivered.
+        is_entry = bool(session.broker) and not topic_filter.startswith("$")
+        if not is_entry and not context.rules.allowed(session.identity, "subscribe", topic_filter):
             raise _Refused(Reason.NOT_AUTHORIZED, f"subscribing to {topic_filter} is not allowed")
 
     def _check_served(self, topic_filter: str) -> None:

@@ -157,17 +157,17 @@ class BrokerApi:
         self._headers = _authorization(parts.username, arguments.password_file)
         self._tls = tls_with(arguments.ca)
 
-    def ask(self, path: str, body: object = None) -> Any:
-        """GET, or POST if there is a body; returns the JSON of the answer."""
-        return json.loads(self.text(path, body))
+    def ask(self, path: str, body: object = None, method: str | None = None) -> Any:
+        """GET, or POST if there is a body, or another method; returns the JSON of the answer."""
+        return json.loads(self.text(path, body, method))
 
-    def text(self, path: str, body: object = None) -> str:
+    def text(self, path: str, body: object = None, method: str | None = None) -> str:
         """The same without decoding."""
         import urllib.error  # 40 ms that a command need not pay before it asks
         import urllib.request
 
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, self._headers)
+        request = urllib.request.Request(self.url + path, data, self._headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._tls) as answer:
                 found: bytes = answer.read()

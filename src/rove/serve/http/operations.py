@@ -24,6 +24,7 @@ TOPIC_FILTERS = Parameter("topic", "a topic filter, `air/#`; several times for s
 TEXT = Parameter("filter", "a filter expression, `NO2 > 40`")
 EVOLVE = Parameter("evolve", "how moving bounds are updated: exact, pes 1s, lees, clees 500ms")
 NO_MATCHERS = (404, "this broker may have no matchers")
+NO_MESH = (404, "this broker is in no network")
 BEGUN = (202, '{"asked": "layout", "split" or "merge"}; `/matchers` shows the result')
 NOT_NOW = (409, "impossible at the moment; the error says why")
 POLICY = Parameter("policy", "a policy of this subscription, instead of its session's")
@@ -229,6 +230,38 @@ OPERATIONS: dict[str, Operation] = {
         "/matchers/merge",
         "End a process now; the others, or the broker itself, take over its work.",
         answers=(BEGUN, *REFUSALS, NO_MATCHERS, NOT_NOW),
+        access="admin",
+    ),
+    "mesh": Operation(
+        "GET",
+        "/mesh",
+        "The network of brokers, as this one sees it: every other broker, and the links to "
+        "neighbours.",
+        answers=(
+            (200, '{"name": …, "brokers": […], "links": […], "joins": […], …}'),
+            *REFUSALS,
+            NO_MESH,
+        ),
+    ),
+    "join_broker": Operation(
+        "POST",
+        "/mesh/links",
+        "Join another broker now, and again whenever the link is lost, until this broker stops.",
+        (),
+        '{"url": "host:port", "mqtt://user@host:port" or "mqtts://…"}',
+        answers=((202, '{"joins": the address}; `/mesh` shows the result'), *REFUSALS, NO_MESH),
+        access="admin",
+    ),
+    "leave_broker": Operation(
+        "DELETE",
+        "/mesh/links/{name:path}",
+        "Close the link to a neighbour, and let it join no more until it is joined from here.",
+        (Parameter("name", "of the broker, or the address where it is joined", in_path=True),),
+        answers=(
+            (200, '{"name": …, "disconnected": true}'),
+            *REFUSALS,
+            (404, "there is no such neighbour, or no network"),
+        ),
         access="admin",
     ),
     "policies": Operation(

@@ -38,6 +38,7 @@ from rove.base.http_answers import (
 from rove.broker.access import Identity
 from rove.broker.sessions.session import Session
 from rove.elastic.view import LAYOUTS, Kind, Layout, MatchersView
+from rove.errors import RoveError
 from rove.metrics.recorder import RecorderState
 from rove.mqtt.packets import Properties, Publish, Reason
 from rove.mqtt.topics import name_fault, text_fault
@@ -69,10 +70,13 @@ from rove.serve.http.subscription_requests import (
 )
 from rove.serve.http.web import Web
 from rove.serve.logs import events
+from rove.serve.mesh import Mesh
+from rove.serve.mesh_view import mesh_status
 from rove.serve.metrics.readings import (
     CONTENT_TYPE,
     Metric,
     matcher_metrics,
+    mesh_metrics,
     metrics_of,
     metrics_text,
     policy_metrics,
@@ -116,6 +120,12 @@ class LayoutBody(msgspec.Struct):
     layout: str
 
 
+class JoinBody(msgspec.Struct):
+    """The body of a request to join another broker."""
+
+    url: str
+
+
 class Interface:
     """The handlers and their state."""
 
@@ -130,6 +140,8 @@ class Interface:
         self._started = time.monotonic()
         self.recorder_state: Callable[[], RecorderState] | None = None
         """The state of the recording of metrics, if there is one."""
+        self.network: Mesh | None = None
+        """The network of brokers, if this one is part of one."""
 
     async def _body(self, request: Request) -> bytes:
         bytes_max = self._shell.broker.view.limits.http_body_bytes_max
@@ -306,6 +318,32 @@ class Interface:
         shell.wake()
         return json_answer({"asked": kind}, 202)
 
+    # -- the network ---------------------------------------------------------------------------
+
+    async def mesh(self, _request: Request, _identity: Identity, _query: Query) -> Response:
+        return json_answer(mesh_status(self._network()))
+
+    async def join_broker(self, request: Request, _identity: Identity, _query: Query) -> Response:
+        network = self._network()
+        wanted = read_json(await self._body(request), JoinBody)
+        try:
+            dial = network.join(wanted.url)
+        except RoveError as error:
+            raise HttpError(400, str(error)) from None
+        return json_answer({"joins": str(dial.address)}, 202)
+
+    async def leave_broker(self, request: Request, _identity: Identity, _query: Query) -> Response:
+        network, name = self._network(), _name(request, "name")
+        if not network.disconnect(name):
+            raise HttpError(404, f"there is no link to {name!r}", "GET /mesh lists all links")
+        return json_answer({"name": name, "disconnected": True})
+
+    def _network(self) -> Mesh:
+        if self.network is None:
+            hint = "`name` in the section [mesh] of its configuration makes it part of one"
+            raise HttpError(404, "this broker is in no network", hint)
+        return self.network
+
     # -- looking -------------------------------------------------------------------------------
 
     async def clients(self, _request: Request, _identity: Identity, query: Query) -> Response:
@@ -363,6 +401,8 @@ class Interface:
         if view is not None:
             yield from matcher_metrics(view)
         yield from policy_metrics(shell.broker.view.policies(0))
+        if self.network is not None:
+            yield from mesh_metrics(mesh_status(self.network))
         if self.recorder_state is not None:
             yield from recorder_metrics(self.recorder_state())
 

@@ -22,6 +22,7 @@ from rove.metrics.recorder import RecorderState
 from rove.metrics.records import kind_of
 from rove.policy.jobs import StopKind
 from rove.policy.view import PoliciesView
+from rove.serve.mesh_view import MeshStatus
 from rove.serve.metrics.delays import Delays
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -178,6 +179,44 @@ def policy_metrics(view: PoliciesView) -> Iterator[Metric]:
     ):
         series = {f'{name}{{{label}="{which}"}}': value for which, value in values.items()}
         yield Metric(name, about, "counter", series)
+
+
+def mesh_metrics(status: MeshStatus) -> Iterator[Metric]:
+    """Metrics of the network of brokers."""
+    joined = [link for link in status.links if link.state == "joined"]
+    reachable = sum(one.is_reachable for one in status.brokers)
+    for name, about, value in (
+        ("rove_mesh_brokers", "other brokers that can be reached", reachable),
+        ("rove_mesh_links", "links to other brokers", len(joined)),
+        ("rove_mesh_entries", "what this broker asks each other one for", status.asks_for),
+        ("rove_mesh_entries_bytes", "the size of that", status.asks_for_bytes),
+    ):
+        yield Metric(name, about, "gauge", {name: value})
+    brokers = [(one.name, one) for one in status.brokers]
+    links = [(one.name, one) for one in joined]
+    for name, about, values in (
+        ("sent_total", "publications sent to a broker", {n: b.sent for n, b in brokers}),
+        ("received_total", "publications received", {n: b.received for n, b in brokers}),
+        (
+            "received_in_vain_total",
+            "those of them that matched nothing here",
+            {n: b.received_in_vain for n, b in brokers},
+        ),
+        ("queued_messages", "publications that wait", {n: b.queued for n, b in brokers}),
+        ("asked_entries", "what it asks this broker for", {n: b.asks_for for n, b in brokers}),
+        ("link_sent_bytes_total", "sent over the link", {n: e.sent_bytes for n, e in links}),
+        ("link_received_bytes_total", "received", {n: e.received_bytes for n, e in links}),
+        ("link_queued_bytes", "what waits for the link", {n: e.queued_bytes for n, e in links}),
+        ("link_delay_seconds", "there and back", {n: e.delay_s or 0.0 for n, e in links}),
+        (
+            "link_offset_seconds",
+            "how far its clock is ahead",
+            {n: e.offset_s or 0.0 for n, e in links},
+        ),
+    ):
+        full = f"rove_mesh_{name}"
+        series = {f'{full}{{peer="{peer}"}}': float(value) for peer, value in values.items()}
+        yield Metric(full, about, kind_of(full), series)
 
 
 def _delays(delays: Delays, now: float) -> Iterator[Metric]:
