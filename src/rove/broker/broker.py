@@ -437,6 +437,7 @@ class Broker:
             or backpressure.backlog_bytes
             or backpressure.stuck_links
             or backpressure.is_paused
+            or context.brokers
         ):
             attempt("turn", backpressure.judge)
         lifecycle = self._lifecycle

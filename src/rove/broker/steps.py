@@ -1,15 +1,15 @@
-"""A step: what the broker does whole or not at all.
+"""A step: a change of the broker's state that is applied completely or not at all.
 
-A packet, a timer, the routing of a publication: each is a step. During a step, code that changes
-something that outlives it also appends the call that would undo the change. When the step succeeds,
-this list is dropped, and what was deferred to the end is done. When it fails, the list is run,
-newest first, and everything is as it was.
+A packet, a timer and the routing of a publication are a step each. Code that changes state which
+outlives the step also appends the call that would undo the change. If the step succeeds, this list
+is dropped and the deferred calls are made. If it fails, the list is run, newest first, and the
+state is what it was before.
 
-Undoing happens in memory, and the journal is memory until the turn ends: so one list serves
-sessions, queues, subscriptions and the rows that wait for the next commit alike. What cannot be
-undone, such as removing a subscription from an index, comes last in its step (`afterwards`).
+Only memory is undone, and the journal stays in memory until the turn ends. So one list serves
+sessions, queues, subscriptions and the rows for the next commit. What cannot be undone, such as
+removing a subscription from an index, is deferred to the end of the step (`afterwards`).
 
-Three things are not undone: counters, numbers that were assigned, and what belongs to a connection
+Three things are not undone: counters, numbers that were assigned, and the state of a connection
 that ends with the step.
 
 A change costs a tuple in a list, about 0.1 µs; a publication of QoS 0 leaves one for all of its
@@ -26,33 +26,36 @@ Action = tuple[Any, ...]
 
 
 class Steps:
-    """What would undo the step under way."""
+    """The calls that would undo the current step."""
 
     __slots__ = ("later", "troubles", "undo", "warnings")
 
     def __init__(self) -> None:
         self.undo: list[Action] = []
-        """The oldest first; empty between steps. Appended to directly where every bit counts."""
+        """The oldest first; empty between steps. Code for each publication appends directly."""
         self.troubles: list[Exception] = []
         """Faults that were repaired and are still to be logged."""
         self.warnings: list[str] = []
-        """What was lost by a repair, still to be logged too."""
+        """What repairs have lost, still to be logged."""
         self.later: list[Action] = []
         """Calls that wait for the step to succeed."""
 
     # -- while a step lasts --------------------------------------------------------------------
 
     def undoes(self, function: Callable[..., object], *arguments: object) -> None:
-        """This call would undo what is about to be done, or has just been."""
+        """Make this call if the step fails."""
         self.undo.append((function, *arguments))
 
     def saves(self, owner: object, *names: str) -> None:
-        """These attributes are about to be set."""
+        """Restore these attributes, which are about to be set, if the step fails."""
         for name in names:
             self.undo.append((setattr, owner, name, getattr(owner, name)))
 
     def saves_item(self, mapping: MutableMapping[Any, Any], key: object) -> None:
-        """The item of that key is about to be set or deleted; its place in the order may change."""
+        """Restore an item, which is about to be set or deleted, if the step fails.
+
+        Its place in the order of the mapping may change.
+        """
         if key in mapping:
             self.undo.append((mapping.__setitem__, key, mapping[key]))
         else:

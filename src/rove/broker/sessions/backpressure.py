@@ -109,10 +109,16 @@ class Backpressure:
         waiting = self.backlog_bytes + context.gate.held_bytes
         limits = context.limits
         congested = self._is_congested()
+        # Nothing that waits for another broker may be dropped, so publishers have to wait too.
+        for_brokers = sum(session.queue_bytes for session in context.brokers.values())
         if self.is_paused:
             calm = min(limits.commit_backlog_bytes_max, limits.memory_bytes_low) // 2
-            self.is_paused = waiting > calm or congested
-        elif waiting > min(limits.commit_backlog_bytes_max, limits.memory_bytes_high) or congested:
+            is_full = for_brokers > limits.memory_bytes_low
+            self.is_paused = waiting > calm or congested or is_full
+            return
+        is_full = for_brokers > limits.memory_bytes_high
+        waiting_max = min(limits.commit_backlog_bytes_max, limits.memory_bytes_high)
+        if waiting > waiting_max or congested or is_full:
             self.is_paused = True
             context.counters.publishers_paused += 1
 
