@@ -341,6 +341,28 @@ def test_only_topics_that_the_rules_allow_cross(network: Network, tmp_path: Path
     run(publish(ana, "closed/door", 1))
     run(publish(ana, "open/door", 2))
     assert run(come_back(network.url("b2"), "#", 1)) == [2]
+    run(subscribe_and_leave(ana, "#"))
+    network.until_wants("b1", "b2", "#")
+    run(publish(network.url("b2"), "closed/door", 3))
+    run(publish(network.url("b2"), "open/door", 4))
+    assert run(come_back(ana, "#", 1)) == [4]
+
+
+def test_the_queue_of_a_broker_that_is_gone_can_be_ended(network: Network) -> None:
+    first = network.start("b1")
+    network.start("b2", "b1")
+    network.until_joined("b1", "b2")
+    network.stop("b2")
+    network.until("b1", lambda server: not _sessions(server))
+    assert first.ask("DELETE", "/sessions/broker:b2").json == {"client": "broker:b2", "ended": True}
+    assert first.ask("DELETE", "/sessions/broker:b2").status == 404
+    assert not first.look(lambda server: server.shell.broker.context.brokers)
+    network.start("b2", "b1")
+    network.until_joined("b1", "b2")
+    refused = first.ask("DELETE", "/sessions/broker:b2")
+    reason = "client ids that begin with broker: are those of other brokers"
+    assert (refused.status, refused.json["error"]) == (403, reason)
+    assert first.post("/sessions/broker:b9/subscriptions", {"topic": "a"}).status == 403
 
 
 def test_brokers_join_with_certificates(network: Network) -> None:

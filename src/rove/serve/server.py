@@ -326,6 +326,9 @@ class Server:
             certificate_user,
         )
         if identity is not None and packet.client_id.startswith(BROKER_PREFIX):
+            if isinstance(peer, MqttWebSocket):
+                log.warning("a broker may not join over a WebSocket", address=address)
+                return None
             return self._identity_of_broker(identity, address)
         return identity
 

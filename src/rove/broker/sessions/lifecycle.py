@@ -125,7 +125,7 @@ class SessionLifecycle:
             link.authenticating = None
             self.refuse(link, *fault)
             return
-        if packet.client_id.startswith(BROKER_PREFIX):
+        if packet.client_id.startswith(BROKER_PREFIX) and link.authenticating is not None:
             self._let_broker_join(link, packet, identity)
             return
         client_id = packet.client_id or f"rove-{context.new_name()}"
@@ -175,7 +175,7 @@ class SessionLifecycle:
                 )
                 return Reason.CLIENT_ID_NOT_VALID, what
             if packet.client_id.startswith(BROKER_PREFIX):
-                return self._fault_of_broker(link, identity)
+                return self._fault_of_broker(link, packet, identity)
             if old is not None and old.identity.user != identity.user:
                 return Reason.CLIENT_ID_NOT_VALID, "this client id belongs to another user"
         if old is None and len(context.sessions) >= context.limits.sessions_max:
@@ -191,9 +191,19 @@ class SessionLifecycle:
             return Reason.TOPIC_NAME_INVALID, f"a will's topic may have {levels_max} levels"
         return None
 
-    def _fault_of_broker(self, link: Link, identity: Identity) -> tuple[int, str] | None:
+    def _fault_of_broker(
+        self, link: Link, packet: Connect, identity: Identity
+    ) -> tuple[int, str] | None:
         """Why another broker may not join."""
         context = self._context
+        if link.authenticating is None:
+            # Through the HTTP interface, administrators end sessions of brokers that are gone.
+            session = context.sessions.get(packet.client_id)
+            is_gone = session is not None and session.link is None
+            if is_gone and packet.clean_start and context.rules.allowed(identity, "admin"):
+                return None
+            what = f"client ids that begin with {BROKER_PREFIX} are those of other brokers"
+            return Reason.CLIENT_ID_NOT_VALID, what
         if not context.settings.name:
             what = (
                 f"client ids that begin with {BROKER_PREFIX} are those of other brokers, and this"
