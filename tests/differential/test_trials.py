@@ -141,7 +141,7 @@ class TestEngines:
                 engine.tend(random, 0.0)
         with engine.surroundings():
             engine.matcher.merge_all()
-            assert all(segment.is_indexed for segment in engine.matcher._index.segments)
+            assert all(segment.is_indexed for segment in engine.matcher.index.segments)
 
 
 def test_the_oracle_is_asked_once() -> None:

@@ -448,7 +448,7 @@ def test_prepared_for_a_time_long_ago_the_answers_are_the_same() -> None:
     at = [10.0, 40.0, 2.0]
     wanted = matcher.match(publications, at)
     matcher.prepare(2.0, 40.0)
-    (segment,) = matcher._index.segments
+    (segment,) = matcher.index.segments
     assert segment.begins_at <= 2.0
     assert segment.ends_at >= 40.0
     found = matcher.match(publications, at)
@@ -459,7 +459,7 @@ def test_prepared_for_a_time_long_ago_the_answers_are_the_same() -> None:
     ]
     assert pairs[0] == pairs[1]
     matcher.prepare(5.0, 6.0)
-    assert matcher._index.segments == [segment], "that was covered already"
+    assert matcher.index.segments == [segment], "that was covered already"
 
 
 # -- saving ----------------------------------------------------------------------------------

@@ -206,8 +206,9 @@ class Cell:
                 at.append(one.at)
         if not rows:
             return [], _NOBODY
-        if len(rows) == 1 and len(self._unranked) == 1:
-            ids = self._unranked[0].match_one(rows[0], at[0])
+        if len(rows) == 1 and len(self._unranked) == 1 and self._unranked[0] is self._stateless:
+            # Without designs, the matcher would only pass the publication on to its index.
+            ids = self._stateless.index.match_one(rows[0], at[0])
             counts = [0] * len(shown)
             counts[row_of[0]] = len(ids)
             return (counts, ids) if len(ids) else ([], _NOBODY)

@@ -67,7 +67,8 @@ class Matcher:
         Trying their patterns on a publication took more steps than it may take
         (`rove.lang.limits.PATTERN_STEPS_MAX`), so it is unknown whether they match.
         """
-        self._index = ExactIndex(self._subjects, compiled=compiled, undecided=self.undecided)
+        self.index = ExactIndex(self._subjects, compiled=compiled, undecided=self.undecided)
+        """The subscriptions without a rank and without a design."""
         self._conditions = ExactIndex(self._subjects, compiled=compiled, undecided=self.undecided)
         """Those of ranked subscriptions."""
         self._windows = Windows()
@@ -80,14 +81,14 @@ class Matcher:
         self._published = 0
 
     def __len__(self) -> int:
-        return len(self._index) + len(self._is_ranked) + len(self._design_of)
+        return len(self.index) + len(self._is_ranked) + len(self._design_of)
 
     def __contains__(self, id: int) -> bool:
-        return id in self._index or id in self._is_ranked or id in self._design_of
+        return id in self.index or id in self._is_ranked or id in self._design_of
 
     def ids(self) -> set[int]:
         """The ids of all subscriptions."""
-        return self._index.ids() | set(self._is_ranked) | set(self._design_of)
+        return self.index.ids() | set(self._is_ranked) | set(self._design_of)
 
     # -- changing ----------------------------------------------------------------------------
 
@@ -129,7 +130,7 @@ class Matcher:
         elif id in self._design_of:
             self._design_of.pop(id).remove(id)
         else:
-            self._index.remove(id)
+            self.index.remove(id)
         self._states.pop(id, None)
 
     def set_state(self, id: int, changes: Mapping[str, object]) -> None:
@@ -147,7 +148,7 @@ class Matcher:
         elif id in self._design_of:
             self._design_of[id].set_state(id, me)
         else:
-            self._index.set_state(id, me)
+            self.index.set_state(id, me)
 
     def _add(self, id: int, subscription: Subscription, checked: _Checked) -> None:
         conjunctions, accepted_at, me, evolve = checked
@@ -164,7 +165,7 @@ class Matcher:
             design.add(id, conjunctions, accepted_at, me, evolve.seconds)
             self._design_of[id] = design
         else:
-            self._index.add(id, conjunctions, accepted_at, me)
+            self.index.add(id, conjunctions, accepted_at, me)
 
     def _want(self, *, ranked: bool = False) -> None:
         """Have the kernels loaded: here and now, or by the callbacks of `when_wanted`."""
@@ -195,7 +196,7 @@ class Matcher:
         if taken:
             raise LanguageError(f"there is already a subscription {taken[0]}", "remove it first")
         self._want()
-        self._index.add_boxes(ids, attributes, lows, highs, speeds)
+        self.index.add_boxes(ids, attributes, lows, highs, speeds)
 
     # -- matching ----------------------------------------------------------------------------
 
@@ -229,7 +230,7 @@ class Matcher:
             )
         if self._is_ranked and (np.diff(batch.at) < 0).any():
             raise PublicationError("times run back within a batch", "sort publications by time")
-        found = self._index.match_batch(batch)
+        found = self.index.match_batch(batch)
         if self._design_of:
             found = self._with_designs(found, batch.publications, batch.at.tolist())
         ranked = self._rank(batch, keys) if self._is_ranked else ()
@@ -243,16 +244,16 @@ class Matcher:
         """
         if self._design_of:
             batch = self._subjects.batch([publication], [at])
-            found = self._with_designs(self._index.match_batch(batch), [publication], [at])
+            found = self._with_designs(self.index.match_batch(batch), [publication], [at])
             return found.subscriptions
-        return self._index.match_one(publication, at)
+        return self.index.match_one(publication, at)
 
     def match_columns(self, names: Sequence[str], values: Floats, at: Floats) -> Matches:
         """The same for publications that come as numbers, a line each; NaN is a missing value.
 
         Only for subscriptions whose boxes say everything.
         """
-        found = self._index.match_columns(names, values, at)
+        found = self.index.match_columns(names, values, at)
         return Matches.of(found)
 
     def reader(self, names: Sequence[str]) -> ReadingMatcher:
@@ -260,7 +261,7 @@ class Matcher:
 
         Ranked subscriptions and those that evolve by a design are left aside.
         """
-        return ReadingMatcher(self._index, names)
+        return ReadingMatcher(self.index, names)
 
     def _with_designs(
         self, found: Pairs, publications: Sequence[Publication], at: Sequence[float]
@@ -311,7 +312,7 @@ class Matcher:
     # -- merging -----------------------------------------------------------------------------
 
     def _indexes(self) -> list[ExactIndex]:
-        return [self._index, self._conditions, *self._design_indexes]
+        return [self.index, self._conditions, *self._design_indexes]
 
     def merge_due(self) -> Work | None:
         """The next work that is worthwhile, if any: `run` it anywhere, then `install` it."""
@@ -351,7 +352,7 @@ class Matcher:
     @without_collector()
     def save(self) -> list[bytes | memoryview]:
         """Everything, as parts of one buffer (`file.writelines` takes them)."""
-        index, segments = self._index.state()
+        index, segments = self.index.state()
         conditions, condition_segments = self._conditions.state()
         state = _MatcherState(
             self._subjects.state(),
@@ -379,7 +380,7 @@ class Matcher:
         matcher = cls(compiled=compiled)
         subjects = matcher._subjects = Subjects.from_state(state.subjects)
         own, others = segments[: state.segments], segments[state.segments :]
-        matcher._index, matcher._conditions = (
+        matcher.index, matcher._conditions = (
             ExactIndex.from_state(
                 saved_index, buffers, subjects, compiled=compiled, undecided=matcher.undecided
             )
@@ -404,7 +405,7 @@ class Matcher:
     @property
     def nbytes(self) -> int:
         """Bytes of the indexes."""
-        return self._index.nbytes + self._conditions.nbytes
+        return self.index.nbytes + self._conditions.nbytes
 
 
 class _MatcherState(msgspec.Struct, frozen=True):

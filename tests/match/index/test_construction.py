@@ -369,7 +369,7 @@ def test_only_boxes_that_move_alike_have_lines(texts: list[str], alike: bool) ->
     for id, subscription in enumerate(subscriptions):
         matcher.add(id, subscription)
     matcher.compact()
-    (segment,) = matcher._index.segments
+    (segment,) = matcher.index.segments
     assert (segment.buffer[2 * layout.DRIFTS + 1] > 0) == alike
     for x in (-3.0, 1.0, 2.5, 4.0, 9.0):
         for at in (0.0, 1.5, 60.0):
