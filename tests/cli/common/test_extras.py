@@ -38,6 +38,7 @@ COMMAND_LINES: dict[str, str] = {
     f"policy|show|--url|http://{CLOSED}": "",
     f"ls|--url|http://{CLOSED}": "",
     f"top|--once|--url|http://{CLOSED}": "",
+    f"mesh|--url|http://{CLOSED}": "",
     "passwd|users|ana|--delete": "",
     "config|--brief": "",
     "doctor|--mqtt-port|0|--http-port|0|--data|data": "",
