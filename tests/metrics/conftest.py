@@ -135,10 +135,15 @@ class DatabaseServer(ABC):
             return False
 
     def kill(self) -> None:
-        """As a crash would."""
+        """As a crash of its machine would, with the processes that serve its connections."""
         assert self._process is not None
+        pid = self._process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):  # it has noticed already
+                os.kill(int(child), signal.SIGKILL)
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
