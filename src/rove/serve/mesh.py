@@ -45,7 +45,7 @@ from rove.serve.config import join_address
 from rove.serve.listener import MqttConnection
 from rove.serve.logs import events
 from rove.serve.settings import MeshSettings
-from rove.serve.shell import Peer, Shell
+from rove.serve.shell import TURN_RETRY_S, Peer, Shell
 from rove.serve.tls import joining_context
 
 log = events("mesh")
@@ -441,7 +441,8 @@ class Mesh:
             self._do_turn()
         except Exception as error:
             self.shell.failed(error, "mesh")
-            self._loop.call_later(TICK_S_MIN, self.wake)
+            # Not at once: a fault that repeats must leave time for everything else.
+            self._loop.call_later(TURN_RETRY_S, self.wake)
 
     def _do_turn(self) -> None:
         output = self.node.take()
